@@ -1,0 +1,1 @@
+"""sgjax: SGLang's language and runtime in JAX."""

@@ -1,0 +1,1 @@
+"""HOST. PagePool, RadixTree, eviction orders and the ablated caches; no jax."""

@@ -1,0 +1,168 @@
+"""What the scheduler knows of a prefix cache: the protocol, and the records it exchanges.
+
+Imports numpy and the standard library. `PagePool` (pool.py) owns pages, `RadixTree` (radix.py)
+owns the tree; the ablated variants (variants.py) implement the same protocol.
+
+Who owns which pages of a sequence with n tokens and page size S::
+
+    tokens   [0 ......... shared) [shared ........... n)
+    pages     owned by the cache,  owned by the sequence
+              pinned by seq.node   freed or inserted by it
+
+`shared` is a multiple of S. Keys are int64 (architecture section 5). Every key handed to a cache is
+cut to whole pages by the cache itself.
+"""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Keys = NDArray[np.int64]
+Pages = NDArray[np.int32]
+
+
+class CacheNode(Protocol):
+    """An opaque position in a cache that can be pinned; the root stands for 'nothing cached'."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Return the number of tokens on the path from the root to the end of this node."""
+        ...
+
+
+@dataclass(frozen=True)
+class Match:
+    """The longest cached prefix of a key.
+
+    Attributes:
+        num_tokens: its length, a multiple of the page size.
+        pages: i32[num_tokens / S] page ids in order.
+        node: the node to pin while the pages are used.
+    """
+
+    num_tokens: int
+    pages: Pages
+    node: CacheNode
+
+
+class InsertReason(enum.Enum):
+    """When a sequence offers its pages; ablated caches take only some offers."""
+
+    CHUNK = "chunk"
+    """A prefill chunk has been computed (or is planned, with `share_planned`)."""
+    FINISHED = "finished"
+    """The sequence ended or was retracted; it drops its pin after this."""
+    DECLARED = "declared"
+    """The prefix was declared by the frontend (a hint)."""
+
+
+class EventKind(enum.Enum):
+    INSERT = "insert"
+    SPLIT = "split"
+    EVICT = "evict"
+
+
+@dataclass(frozen=True)
+class CacheEvent:
+    """One change of the tree; feeds the router, the viewer, the waiting queue and the theory.
+
+    Attributes:
+        kind: what happened.
+        node: id of the node inserted, of the new upper half of a split, or of the node evicted.
+        parent: id of its parent.
+        key: the node's own edge key (i64[n]).
+        clock: the tree's logical counter.
+    """
+
+    kind: EventKind
+    node: int
+    parent: int
+    key: Keys
+    clock: int
+
+
+Listener = Callable[[CacheEvent], None]
+
+
+class PrefixCache(Protocol):
+    """Map token prefixes to pages of K/V. One thread owns it; it holds no locks."""
+
+    @property
+    def page_size(self) -> int:
+        """Return S, the tokens a page holds."""
+        ...
+
+    @property
+    def num_pages(self) -> int:
+        """Return the number of pages the cache owns."""
+        ...
+
+    @property
+    def num_evictable(self) -> int:
+        """Return the number of its pages that `evict` could free now (no pin at or below)."""
+        ...
+
+    @property
+    def root(self) -> CacheNode:
+        """Return the node that stands for the empty prefix."""
+        ...
+
+    def match(self, key: Keys) -> Match:
+        """Return the longest cached prefix and touch it (recency); may split a node."""
+        ...
+
+    def peek(self, key: Keys) -> int:
+        """Return the length in tokens of the longest cached prefix; change nothing."""
+        ...
+
+    def pin(self, node: CacheNode) -> None:
+        """Keep the path to `node` from eviction until a matching `unpin`."""
+        ...
+
+    def unpin(self, node: CacheNode) -> None:
+        """Drop one pin of the path to `node`."""
+        ...
+
+    def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
+        """Offer the pages of a computed prefix.
+
+        Pages that the cache takes pass from SEQUENCE to TREE ownership. Where the tree already
+        holds a part of the key in other pages, the caller's duplicates (those past `shared`)
+        are freed here, and the returned pages are the tree's: the caller rewrites its page table
+        with them before the next step (rule 6).
+
+        Args:
+            key: i64[n] the tokens of the prefix; cut to whole pages.
+            pages: i32[>= n / S] their pages, in order.
+            shared: tokens at the front whose pages the caller had from the cache.
+            reason: when this offer is made.
+
+        Returns:
+            The part of the key that the cache now owns; its `pages` replace the caller's front
+            pages. `num_tokens >= shared`. The caller moves its pin to `node`.
+        """
+        ...
+
+    def evict(self, num_pages: int) -> int:
+        """Free at least `num_pages` pages from unpinned leaves, worst first, if there are so many.
+
+        Frees the least that covers the need (whole pages off the end of the last leaf, not the
+        whole leaf). Returns the number of pages freed to the pool.
+        """
+        ...
+
+    def reset(self) -> None:
+        """Free everything that is not pinned; drop recency."""
+        ...
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` after every change of the tree."""
+        ...
+
+    def check(self) -> None:
+        """Verify all internal invariants against a full walk; for tests and `debug_checks`."""
+        ...

@@ -1,0 +1,41 @@
+"""Every error sgjax raises on purpose. Imports nothing.
+
+A message says what was wrong, what was got, what is allowed and what to do next, so that it can be
+shown at a command line without a traceback.
+"""
+
+
+class SgjaxError(Exception):
+    """Root of all errors that sgjax raises on purpose."""
+
+
+class ConfigError(SgjaxError, ValueError):
+    """A configuration value, sampling parameter or argument is unknown or out of range."""
+
+
+class PromptTooLong(SgjaxError, ValueError):
+    """A prompt needs more tokens than the context or the K/V pool holds."""
+
+
+class GrammarError(SgjaxError, ValueError):
+    """A regex, JSON schema or choice list cannot be compiled into a constraint."""
+
+
+class OutOfPages(SgjaxError, RuntimeError):
+    """The K/V pool cannot hold one request, even with everything else evicted."""
+
+
+class UnsupportedBackend(SgjaxError, RuntimeError):
+    """A backend, device or feature was asked for that is not available here."""
+
+
+class ModelLoadError(SgjaxError, RuntimeError):
+    """A model folder or file is missing, truncated, foreign or of an unsupported kind."""
+
+
+class ProgramError(SgjaxError, RuntimeError):
+    """A language-model program failed; the cause is chained."""
+
+
+class RequestAborted(SgjaxError, RuntimeError):
+    """A request was aborted before it finished."""

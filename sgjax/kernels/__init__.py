@@ -1,0 +1,1 @@
+"""DEVICE. Paged attention: one reference in jnp, one module per backend."""

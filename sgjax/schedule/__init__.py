@@ -1,0 +1,1 @@
+"""HOST. Policies (order), admission (fit), the Scheduler (plan, commit, retract); no jax."""

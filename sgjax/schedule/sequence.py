@@ -1,0 +1,160 @@
+"""Sequence: the one mutable per-request object, owned by the Scheduler.
+
+Imports types, tokens and cache. Executors read it while they pack a plan; nobody but the
+scheduler writes it.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgjax.cache.base import CacheNode, Keys
+from sgjax.tokens.detokenize import OutputText
+from sgjax.types import Request, TokenLogprob
+
+
+class TokenBuffer:
+    """A growable i64 array of token keys; appending is amortised O(1)."""
+
+    __slots__ = ("_data", "length")
+
+    def __init__(self, tokens: Keys) -> None:
+        self.length = len(tokens)
+        self._data = np.empty(max(16, self.length + 64), np.int64)
+        self._data[: self.length] = tokens
+
+    def view(self, start: int = 0, end: int | None = None) -> Keys:
+        """Return tokens [start, end) without a copy; valid until the next append."""
+        return self._data[start : self.length if end is None else end]
+
+    def append(self, token: int) -> None:
+        """Append one token."""
+        if self.length == len(self._data):
+            self._data = np.concatenate([self._data, np.empty_like(self._data)])
+        self._data[self.length] = token
+        self.length += 1
+
+    def truncate(self, length: int) -> None:
+        """Drop all tokens from index `length` on."""
+        self.length = length
+
+
+class PageList:
+    """A growable i32 array of page ids, one per page of the sequence."""
+
+    __slots__ = ("_data", "length")
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._data = np.empty(64, np.int32)
+
+    def view(self, start: int = 0, end: int | None = None) -> NDArray[np.int32]:
+        """Return pages [start, end) without a copy; valid until the next change."""
+        return self._data[start : self.length if end is None else end]
+
+    def extend(self, pages: NDArray[np.int32]) -> None:
+        """Append pages."""
+        need = self.length + len(pages)
+        if need > len(self._data):
+            grown = np.empty(max(need, 2 * len(self._data)), np.int32)
+            grown[: self.length] = self._data[: self.length]
+            self._data = grown
+        self._data[self.length : need] = pages
+        self.length = need
+
+    def replace_front(self, pages: NDArray[np.int32]) -> None:
+        """Overwrite the first pages, as an insert into the cache returned them."""
+        self._data[: len(pages)] = pages
+
+    def truncate(self, length: int) -> None:
+        """Drop all pages from index `length` on (the caller frees them)."""
+        self.length = length
+
+
+class Sequence:
+    """One request in flight.
+
+    Attributes:
+        request: what was asked.
+        tokens: prompt and output so far.
+        num_prompt: prompt length in tokens.
+        num_computed: tokens whose K/V is in `pages`.
+        pages: page table; the first `shared / S` belong to the cache, the rest to the sequence.
+        shared: tokens at the front whose pages belong to the cache.
+        node: the pinned cache node that ends at `shared`; None while not admitted.
+        output: the output's text and stop test; None where no tokens are wanted.
+        cached_tokens: prompt tokens found in the cache at first admission; -1 before it.
+        forced: output tokens appended by jump-forward.
+        grammar_state: state of the constraint, an int; meaningless without a constraint.
+        mask_row, pair_row: rows of the executor's mask table for the next sample; 0 allows all.
+        seed: the sample's seed.
+        arrival: the scheduler's arrival number; defines fcfs order.
+        arrived_s, admitted_s, first_token_s: on the scheduler's clock; -1 before it happened.
+        retractions: how often the sequence was sent back to the queue.
+        input_logprobs, output_logprobs: log-probabilities so far.
+        parent: id of the public request this is one of `n` samples of.
+    """
+
+    __slots__ = (
+        "admitted_s",
+        "arrival",
+        "arrived_s",
+        "cached_tokens",
+        "first_token_s",
+        "forced",
+        "grammar_state",
+        "input_logprobs",
+        "mask_row",
+        "node",
+        "num_computed",
+        "num_prompt",
+        "output",
+        "output_logprobs",
+        "pages",
+        "pair_row",
+        "request",
+        "retractions",
+        "seed",
+        "shared",
+        "tokens",
+    )
+
+    def __init__(
+        self, request: Request, keys: Keys, output: OutputText | None, seed: int, arrival: int,
+        arrived_s: float,
+    ) -> None:
+        self.request = request
+        self.tokens = TokenBuffer(keys)
+        self.num_prompt = len(keys)
+        self.num_computed = 0
+        self.pages = PageList()
+        self.shared = 0
+        self.node: CacheNode | None = None
+        self.output = output
+        self.cached_tokens = -1
+        self.forced = 0
+        self.grammar_state = 0
+        self.mask_row = 0
+        self.pair_row = 0
+        self.seed = seed
+        self.arrival = arrival
+        self.arrived_s = arrived_s
+        self.admitted_s = -1.0
+        self.first_token_s = -1.0
+        self.retractions = 0
+        self.input_logprobs: list[TokenLogprob] = []
+        self.output_logprobs: list[TokenLogprob] = []
+
+    @property
+    def num_tokens(self) -> int:
+        """Return the length of prompt and output so far."""
+        return self.tokens.length
+
+    @property
+    def num_output(self) -> int:
+        """Return the number of output tokens so far."""
+        return self.tokens.length - self.num_prompt
+
+    @property
+    def todo(self) -> int:
+        """Return the number of tokens without K/V; 1 means the next step is a decode."""
+        return self.tokens.length - self.num_computed

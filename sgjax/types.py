@@ -1,0 +1,370 @@
+"""What crosses layers: requests, sampling parameters, completions.
+
+Owns the frozen records that the language, the server, the scheduler and the executors exchange.
+Imports the standard library and `errors` only. A `Request` pickles: it carries patterns, never
+compiled grammars or arrays that live on a device.
+"""
+
+import dataclasses
+import difflib
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sgjax.errors import ConfigError
+
+TokenId = int
+
+
+class Wants(enum.Enum):
+    """What a request asks for; only `TOKENS` occupies a running slot after its prompt."""
+
+    TOKENS = "tokens"
+    """New tokens: an ordinary generation."""
+    LOGPROBS = "logprobs"
+    """Log-probabilities of prompt tokens and nothing else (`select` scores choices so)."""
+    NOTHING = "nothing"
+    """Nothing back: the prompt's K/V shall be in the cache (a frontend hint)."""
+
+
+class ConstraintKind(enum.Enum):
+    """The notation a constraint is written in."""
+
+    REGEX = "regex"
+    JSON_SCHEMA = "json_schema"
+    CHOICES = "choices"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A pattern the output must match in full; compiled and cached by the engine.
+
+    Attributes:
+        kind: the notation of `source`.
+        source: the regex, the JSON text of a schema, or the JSON text of a list of choices.
+    """
+
+    kind: ConstraintKind
+    source: str
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How one request samples and when it ends; validated on construction.
+
+    Attributes:
+        max_new_tokens: tokens to generate at most, >= 1.
+        min_new_tokens: end ids and stop ids are masked until so many tokens are out.
+        stop: strings that end the output when they appear in its text.
+        stop_token_ids: ids that end the output, beside the model's own end ids.
+        temperature: 0 is greedy; else logits are divided by it.
+        top_p: keep the smallest set of tokens whose probability reaches it, in (0, 1].
+        top_k: keep the k likeliest tokens; None keeps all.
+        min_p: keep tokens with at least this share of the likeliest one's probability, [0, 1].
+        frequency_penalty: subtract it per earlier occurrence in the output.
+        presence_penalty: subtract it once for each id that occurred in the output.
+        repetition_penalty: divide positive and multiply negative logits of ids seen in prompt or
+            output, > 0.
+        ignore_eos: do not stop at the model's end ids.
+        regex: the output matches this pattern in full (`re` syntax).
+        json_schema: the output is a JSON text valid under this schema (its JSON text).
+        choices: the output is one of these strings.
+        logit_bias: (token id, bias) pairs added to the logits.
+        seed: the sample's seed; None derives one from the engine's seed and the arrival number.
+        n: outputs per prompt.
+        skip_special_tokens: leave control tokens out of the text.
+        no_stop_trim: keep the stop string or stop token's text at the end of the output.
+    """
+
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    ignore_eos: bool = False
+    regex: str | None = None
+    json_schema: str | None = None
+    choices: tuple[str, ...] | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    seed: int | None = None
+    n: int = 1
+    skip_special_tokens: bool = True
+    no_stop_trim: bool = False
+
+    def __post_init__(self) -> None:
+        _check_int("max_new_tokens", self.max_new_tokens, low=1)
+        _check_int("min_new_tokens", self.min_new_tokens, low=0)
+        _check_int("n", self.n, low=1)
+        _check_float("temperature", self.temperature, low=0.0)
+        _check_float("top_p", self.top_p, low=0.0, high=1.0, open_low=True)
+        _check_float("min_p", self.min_p, low=0.0, high=1.0)
+        _check_float("frequency_penalty", self.frequency_penalty)
+        _check_float("presence_penalty", self.presence_penalty)
+        _check_float("repetition_penalty", self.repetition_penalty, low=0.0, open_low=True)
+        if self.top_k is not None:
+            _check_int("top_k", self.top_k, low=1)
+        if self.seed is not None:
+            _check_int("seed", self.seed, low=0)
+        for name in ("ignore_eos", "skip_special_tokens", "no_stop_trim"):
+            _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "a bool")
+        strings = all(isinstance(s, str) and s for s in self.stop)
+        _check(isinstance(self.stop, tuple) and strings, "stop", self.stop, "non-empty strings")
+        for token_id in self.stop_token_ids:
+            _check_int("stop_token_ids", token_id, low=0)
+        for pair in self.logit_bias:
+            _check(len(pair) == 2, "logit_bias", pair, "(token id, bias) pairs")
+            _check_int("logit_bias", pair[0], low=0)
+            _check_float("logit_bias", pair[1])
+        for name in ("regex", "json_schema"):
+            value = getattr(self, name)
+            _check(value is None or isinstance(value, str), name, value, "a string")
+        if self.choices is not None:
+            ok = bool(self.choices) and all(isinstance(c, str) for c in self.choices)
+            _check(ok, "choices", self.choices, "a non-empty list of strings")
+        given = [n for n in ("regex", "json_schema", "choices") if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise ConfigError(
+                f"sampling parameters {' and '.join(given)} were given together; a request takes "
+                "one constraint, so drop all but one"
+            )
+        if self.min_new_tokens > self.max_new_tokens:
+            raise ConfigError(
+                f"min_new_tokens={self.min_new_tokens} exceeds max_new_tokens="
+                f"{self.max_new_tokens}; raise max_new_tokens or lower min_new_tokens"
+            )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "SamplingParams":
+        """Build parameters from what a user wrote.
+
+        Args:
+            values: keys of `design: sampling_params`; `stop` may be one string, `logit_bias` a
+                mapping, `json_schema` a mapping or JSON text, `top_k` -1 for "all". None means
+                the default.
+
+        Returns:
+            The validated parameters.
+
+        Raises:
+            ConfigError: a key is unknown (the message names the nearest) or a value is not
+                allowed.
+        """
+        import json
+
+        if not isinstance(values, Mapping):
+            raise ConfigError(
+                f"sampling_params must be a dict of options, got {type(values).__name__}"
+            )
+        known = {f.name for f in dataclasses.fields(cls)}
+        out: dict[str, Any] = {}
+        for key, value in values.items():
+            if key not in known:
+                near = difflib.get_close_matches(str(key), known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"allowed: {sorted(known)}"
+                raise ConfigError(f"unknown sampling parameter {key!r}; {hint}")
+            if value is None:
+                continue
+            if key == "stop":
+                value = (value,) if isinstance(value, str) else _as_tuple(key, value)
+            elif key in ("stop_token_ids", "choices"):
+                value = (value,) if isinstance(value, int) else _as_tuple(key, value)
+            elif key == "logit_bias":
+                items = value.items() if isinstance(value, Mapping) else _as_tuple(key, value)
+                value = tuple((_as_int(key, i), b) for i, b in items)
+            elif key == "json_schema" and isinstance(value, Mapping):
+                value = json.dumps(value)
+            elif key == "top_k" and value == -1:
+                continue
+            out[key] = value
+        return cls(**out)
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """Return the constraint these parameters ask for, or None."""
+        import json
+
+        if self.regex is not None:
+            return Constraint(ConstraintKind.REGEX, self.regex)
+        if self.json_schema is not None:
+            return Constraint(ConstraintKind.JSON_SCHEMA, self.json_schema)
+        if self.choices is not None:
+            return Constraint(ConstraintKind.CHOICES, json.dumps(list(self.choices)))
+        return None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked, in full; never mutated.
+
+    Attributes:
+        id: unique among the engine's live requests.
+        tokens: the prompt's token ids, at least one.
+        params: sampling and ending.
+        wants: what comes back.
+        constraint: the pattern the output must match, or None.
+        return_logprob: report log-probabilities of the output tokens.
+        logprob_start: first prompt index whose log-probability is wanted; None wants none. The
+            prefix match ends before it, because log-probabilities need the logits.
+        top_logprobs: alternatives to report beside each log-probability.
+        after: id of the hint this request was announced by; it waits until the hint is computed.
+        followers: for a hint: how many requests will name it in `after`. Its pin lasts until the
+            last of them is admitted or aborted, or nothing else can run.
+        client: whom fairness policies account this request to.
+        media: (start, end, digest) spans of `tokens` that stand for media features.
+    """
+
+    id: str
+    tokens: tuple[TokenId, ...]
+    params: SamplingParams = field(default_factory=SamplingParams)
+    wants: Wants = Wants.TOKENS
+    constraint: Constraint | None = None
+    return_logprob: bool = False
+    logprob_start: int | None = None
+    top_logprobs: int = 0
+    after: str | None = None
+    followers: int = 0
+    client: str = ""
+    media: tuple[tuple[int, int, str], ...] = ()
+
+
+class FinishKind(enum.Enum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True)
+class FinishReason:
+    """Why a request ended, and on what.
+
+    Attributes:
+        kind: stop, length or abort.
+        matched: the stop string or token id that ended it, for `STOP`.
+        error: what went wrong, for `ABORT`.
+    """
+
+    kind: FinishKind
+    matched: str | int | None = None
+    error: Exception | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the public form: type, and matched or message."""
+        out: dict[str, Any] = {"type": self.kind.value}
+        if self.kind is FinishKind.STOP:
+            out["matched"] = self.matched
+        if self.kind is FinishKind.ABORT:
+            out["message"] = str(self.error) if self.error else "aborted"
+        return out
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """The log-probability of one token under the model's raw distribution (natural log).
+
+    Attributes:
+        logprob: None for the first prompt token, which has no distribution.
+        token_id: the token.
+        top: (logprob, token id) of the likeliest alternatives, best first.
+    """
+
+    logprob: float | None
+    token_id: TokenId
+    top: tuple[tuple[float, TokenId], ...] = ()
+
+
+@dataclass(frozen=True)
+class Completion:
+    """All that is known of a request when it ends.
+
+    Attributes:
+        id: the request's id.
+        text: the output text, trimmed as the parameters say.
+        output_ids: the generated token ids, including an end id that ended the output.
+        prompt_tokens: length of the prompt.
+        cached_tokens: prompt tokens whose K/V came from the cache at first admission.
+        forced_tokens: output tokens appended by jump-forward rather than sampled.
+        finish: why it ended.
+        input_logprobs: one entry per prompt token from `logprob_start` on, where asked.
+        output_logprobs: one entry per output token, where asked.
+        queued_s, ttft_s, e2e_s: seconds from arrival to first admission, to the first output
+            token and to the end, on the scheduler's clock.
+    """
+
+    id: str
+    text: str
+    output_ids: tuple[TokenId, ...]
+    prompt_tokens: int
+    cached_tokens: int
+    forced_tokens: int
+    finish: FinishReason
+    input_logprobs: tuple[TokenLogprob, ...] | None
+    output_logprobs: tuple[TokenLogprob, ...] | None
+    queued_s: float
+    ttft_s: float
+    e2e_s: float
+
+
+@dataclass(frozen=True)
+class Delta:
+    """New output of a running request, in order; the last one carries the completion.
+
+    Attributes:
+        id: the request's id.
+        text: text that is now certain: whole characters, no possible beginning of a stop string.
+        token_ids: tokens appended since the last delta.
+        completion: set on the last delta only.
+    """
+
+    id: str
+    text: str
+    token_ids: tuple[TokenId, ...]
+    completion: Completion | None = None
+
+
+def _check(ok: bool, name: str, got: object, allowed: str) -> None:
+    if not ok:
+        raise ConfigError(f"sampling parameter {name}={got!r} is not allowed; it must be {allowed}")
+
+
+def _check_int(name: str, value: object, low: int) -> None:
+    ok = isinstance(value, int) and not isinstance(value, bool) and value >= low
+    _check(ok, name, value, f"an integer >= {low}")
+
+
+def _check_float(
+    name: str,
+    value: object,
+    low: float = -math.inf,
+    high: float = math.inf,
+    open_low: bool = False,
+) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    ok = number and math.isfinite(value) and low <= value <= high  # type: ignore[arg-type,operator]
+    ok = ok and not (open_low and value == low)
+    bound = f"a finite number in {'(' if open_low else '['}{low:g}, {high:g}]"
+    _check(bool(ok), name, value, bound)
+
+
+def _as_tuple(name: str, value: object) -> tuple[Any, ...]:
+    if isinstance(value, list | tuple | set | frozenset):
+        return tuple(value)
+    raise ConfigError(f"sampling parameter {name}={value!r} is not allowed; it must be a list")
+
+
+def _as_int(name: str, value: object) -> int:
+    try:
+        return int(value)  # type: ignore[call-overload,no-any-return]
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"sampling parameter {name}: {value!r} is no token id; it must be an integer"
+        ) from None
