@@ -101,8 +101,6 @@ class OutputText:
             del self._data[start if self._trim else end :]
         elif matched is not None and matched == self._last_id and self._trim:
             assert self._fed <= self._before_last, "a stop token's text was taken before `finish`"
-                "text of the stop token was taken before `finish`"
-            )
             del self._data[self._before_last :]
         self._finished = True
         return self.text
