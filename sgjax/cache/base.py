@@ -1,7 +1,7 @@
 """What the scheduler knows of a prefix cache: the protocol, and the records it exchanges.
 
 Imports numpy and the standard library. `PagePool` (pool.py) owns pages, `RadixTree` (radix.py)
-owns the tree; the ablated variants (variants.py) implement the same protocol.
+owns the tree; the ablated caches (variants.py, table.py) implement the same protocol.
 
 Who owns which pages of a sequence with n tokens and page size S::
 
@@ -23,10 +23,24 @@ from numpy.typing import NDArray
 
 Keys = NDArray[np.int64]
 Pages = NDArray[np.int32]
+Slot = int | bytes
+"""What tells a node's children apart: the first page of a child's key (S = 1: its one token)."""
+
+
+def slot_at(key: Keys, start: int, page_size: int) -> Slot:
+    """Return the slot of the page that starts at token `start`."""
+    if page_size == 1:
+        return int(key.item(start))
+    return key[start : start + page_size].tobytes()
 
 
 class CacheNode(Protocol):
     """An opaque position in a cache that can be pinned; the root stands for 'nothing cached'."""
+
+    @property
+    def id(self) -> int:
+        """Return the node's number, never used again after the node is gone."""
+        ...
 
     @property
     def num_tokens(self) -> int:
@@ -61,20 +75,31 @@ class InsertReason(enum.Enum):
 
 
 class EventKind(enum.Enum):
+    """How a cache changed."""
+
     INSERT = "insert"
+    """A leaf was added."""
     SPLIT = "split"
+    """A node was cut in two: the upper half is new, the lower half keeps the id and the pins."""
+    TRIM = "trim"
+    """A leaf lost pages off its end and lives on."""
     EVICT = "evict"
+    """A leaf was removed."""
 
 
 @dataclass(frozen=True)
 class CacheEvent:
     """One change of the tree; feeds the router, the viewer, the waiting queue and the theory.
 
+    An index of what hangs where (see `PrefixCache.walk`) stays exact if at each event it walks anew
+    from `parent` whatever hangs on `node`, and what hangs on `parent` and waits for the slot
+    `first_key(event.key, 0)`. After a split what hangs on the lower half need not move.
+
     Attributes:
         kind: what happened.
-        node: id of the node inserted, of the new upper half of a split, or of the node evicted.
-        parent: id of its parent.
-        key: the node's own edge key (i64[n]).
+        node: id of the node inserted, trimmed or evicted, or of the new upper half of a split.
+        parent: id of its parent, which still exists.
+        key: the node's own edge key (i64[n]) after the event; as it was, if evicted.
         clock: the tree's logical counter.
     """
 
@@ -119,6 +144,30 @@ class PrefixCache(Protocol):
         """Return the length in tokens of the longest cached prefix; change nothing."""
         ...
 
+    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[CacheNode, int]:
+        """Return where a waiting key hangs; change nothing.
+
+        Args:
+            key: i64[n].
+            start: a node known to lie on the key's path, to save walking from the root.
+
+        Returns:
+            The deepest node whose whole edge matches (the table: always the root), and the tokens
+            that `match` would return now, which may end inside the edge of one of its children.
+        """
+        ...
+
+    def first_key(self, key: Keys, depth: int) -> Slot | None:
+        """Return the child slot that a key waits for at a node that ends at token `depth`.
+
+        None if less than a page is left of the key there.
+        """
+        ...
+
+    def node(self, node_id: int) -> CacheNode:
+        """Return the live node of an id, as events name it; KeyError if it is gone."""
+        ...
+
     def pin(self, node: CacheNode) -> None:
         """Keep the path to `node` from eviction until a matching `unpin`."""
         ...
@@ -138,7 +187,7 @@ class PrefixCache(Protocol):
         Args:
             key: i64[n] the tokens of the prefix; cut to whole pages.
             pages: i32[>= n / S] their pages, in order.
-            shared: tokens at the front whose pages the caller had from the cache.
+            shared: tokens at the front whose pages the caller had from the cache, and still pins.
             reason: when this offer is made.
 
         Returns:
@@ -151,7 +200,8 @@ class PrefixCache(Protocol):
         """Free at least `num_pages` pages from unpinned leaves, worst first, if there are so many.
 
         Frees the least that covers the need (whole pages off the end of the last leaf, not the
-        whole leaf). Returns the number of pages freed to the pool.
+        whole leaf; the table, which has only entire entries, may free more). Returns the number of
+        pages freed to the pool.
         """
         ...
 

@@ -1,0 +1,135 @@
+"""What YAML says of the cache, and the cache built from it. Imports the rest of cache/ and typed.
+
+`cache:` and `eviction:` are objects tagged by `type`; see architecture section 8.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from sgjax.cache.base import PrefixCache
+from sgjax.cache.orders import (
+    EvictionOrder,
+    FirstInFirstOut,
+    LeastFrequentlyUsed,
+    LeastRecentlyUsed,
+)
+from sgjax.cache.pool import PagePool
+from sgjax.cache.radix import RadixTree
+from sgjax.cache.table import TableCache
+from sgjax.cache.variants import ManualCache, NoCache, ThrottledCache
+from sgjax.errors import ConfigError
+from sgjax.typed import FORBID_EXTRA
+
+
+@dataclass(frozen=True)
+class NoCacheSpec:
+    """Nothing is reused."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["none"] = "none"
+
+
+@dataclass(frozen=True)
+class TreeSpec:
+    """The radix tree: every computed prefix is reused automatically."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["tree"] = "tree"
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table of whole finished sequences; a hit only when an entire entry is a prefix."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["table"] = "table"
+
+
+@dataclass(frozen=True)
+class ManualSpec:
+    """Only prefixes declared by the frontend are reused."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["manual"] = "manual"
+
+
+@dataclass(frozen=True)
+class ThrottledSpec:
+    """The radix tree, of whose every match only a part may be used.
+
+    Attributes:
+        keep: the share that may be used, in [0, 1].
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    keep: float
+    type: Literal["throttled"] = "throttled"
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.keep <= 1.0:
+            raise ConfigError(f"keep: got {self.keep!r}; allowed: a share in [0, 1]")
+
+
+@dataclass(frozen=True)
+class LruSpec:
+    """Evict the least recently used."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["lru"] = "lru"
+
+
+@dataclass(frozen=True)
+class LfuSpec:
+    """Evict the least often matched."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["lfu"] = "lfu"
+
+
+@dataclass(frozen=True)
+class FifoSpec:
+    """Evict what was computed first."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["fifo"] = "fifo"
+
+
+CacheSpec = Annotated[
+    NoCacheSpec | TreeSpec | TableSpec | ManualSpec | ThrottledSpec, Field(discriminator="type")
+]
+EvictionSpec = Annotated[LruSpec | LfuSpec | FifoSpec, Field(discriminator="type")]
+
+
+def build_cache(cache: CacheSpec, eviction: EvictionSpec, pool: PagePool) -> PrefixCache:
+    """Build the cache that a configuration describes.
+
+    Args:
+        cache: which cache.
+        eviction: the order in which it gives up what nobody uses.
+        pool: the pages.
+    """
+    order = build_order(eviction)
+    match cache:
+        case NoCacheSpec():
+            return NoCache(pool.page_size)
+        case TreeSpec():
+            return RadixTree(pool, order)
+        case TableSpec():
+            return TableCache(pool, order)
+        case ManualSpec():
+            return ManualCache(RadixTree(pool, order))
+        case ThrottledSpec(keep=keep):
+            return ThrottledCache(RadixTree(pool, order), keep)
+
+
+def build_order(eviction: EvictionSpec) -> EvictionOrder:
+    """Build the eviction order that a configuration describes."""
+    match eviction:
+        case LruSpec():
+            return LeastRecentlyUsed()
+        case LfuSpec():
+            return LeastFrequentlyUsed()
+        case FifoSpec():
+            return FirstInFirstOut()

@@ -1,0 +1,219 @@
+"""The ablated caches that are a radix tree with restrictions, or nothing at all.
+
+Imports cache.base and cache.radix. An ablation may change what is recomputed and how full the pool
+gets, never the text.
+"""
+
+import abc
+import math
+from typing import final
+
+import numpy as np
+
+from sgjax.cache.base import CacheNode, InsertReason, Keys, Listener, Match, Pages, Slot
+from sgjax.cache.radix import RadixNode, RadixTree
+
+
+class RootNode:
+    """The root of a cache without a tree.
+
+    Attributes:
+        id: 0.
+        num_tokens: 0.
+        pins: pins of the root; they keep nothing.
+    """
+
+    __slots__ = ("id", "num_tokens", "pins")
+
+    def __init__(self) -> None:
+        self.id = 0
+        self.num_tokens = 0
+        self.pins = 0
+
+
+@final
+class NoCache:
+    """Hold nothing (paper section 6.3, ablation "No Cache"); implements `PrefixCache`."""
+
+    def __init__(self, page_size: int) -> None:
+        self.page_size = page_size
+        self.num_pages = 0
+        self.num_evictable = 0
+        self.root = RootNode()
+        self._nothing = Match(0, np.empty(0, np.int32), self.root)
+
+    def match(self, key: Keys) -> Match:
+        """Return nothing."""
+        return self._nothing
+
+    def peek(self, key: Keys) -> int:
+        """Return 0."""
+        return 0
+
+    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[RootNode, int]:
+        """Return the root and 0; a listener never hears of a change."""
+        return self.root, 0
+
+    def first_key(self, key: Keys, depth: int) -> None:
+        """Return None: there is nothing to wait for."""
+        return
+
+    def node(self, node_id: int) -> RootNode:
+        """Return the root."""
+        return {0: self.root}[node_id]
+
+    def pin(self, node: CacheNode) -> None:
+        """Count a pin of the root."""
+        assert node is self.root
+        self.root.pins += 1
+
+    def unpin(self, node: CacheNode) -> None:
+        """Drop a pin of the root."""
+        assert node is self.root
+        assert self.root.pins > 0, "the root is not pinned"
+        self.root.pins -= 1
+
+    def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
+        """Take nothing; all pages stay the caller's."""
+        assert shared == 0
+        return self._nothing
+
+    def evict(self, num_pages: int) -> int:
+        """Free nothing."""
+        return 0
+
+    def reset(self) -> None:
+        """Do nothing."""
+
+    def listen(self, listener: Listener) -> None:
+        """Accept a listener; there are no events."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+
+class RestrictedTree(abc.ABC):
+    """A radix tree seen through a restriction of what is matched or inserted."""
+
+    def __init__(self, tree: RadixTree) -> None:
+        self.tree = tree
+        self.page_size = tree.page_size
+        self.root = tree.root
+
+    @property
+    def num_pages(self) -> int:
+        """Return the number of pages the tree owns."""
+        return self.tree.num_pages
+
+    @property
+    def num_evictable(self) -> int:
+        """Return the number of pages that `evict` could free now."""
+        return self.tree.num_evictable
+
+    @abc.abstractmethod
+    def match(self, key: Keys) -> Match:
+        """Return the longest cached prefix that may be used, and touch it."""
+
+    @abc.abstractmethod
+    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[RadixNode, int]:
+        """Return where a waiting key hangs, and the tokens that `match` would return."""
+
+    @abc.abstractmethod
+    def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
+        """Take what may be taken of a computed prefix."""
+
+    def peek(self, key: Keys) -> int:
+        """Return the number of tokens that `match` would return; change nothing."""
+        return self.walk(key)[1]
+
+    def first_key(self, key: Keys, depth: int) -> Slot | None:
+        """Return the child slot that a key waits for at a node that ends at token `depth`."""
+        return self.tree.first_key(key, depth)
+
+    def node(self, node_id: int) -> RadixNode:
+        """Return the live node of an id."""
+        return self.tree.node(node_id)
+
+    def pin(self, node: CacheNode) -> None:
+        """Keep the path to `node` from eviction until a matching `unpin`."""
+        self.tree.pin(node)
+
+    def unpin(self, node: CacheNode) -> None:
+        """Drop one pin of the path to `node`."""
+        self.tree.unpin(node)
+
+    def evict(self, num_pages: int) -> int:
+        """Free at least `num_pages` pages of unpinned leaves if there are so many."""
+        return self.tree.evict(num_pages)
+
+    def reset(self) -> None:
+        """Free everything that is not pinned; drop recency."""
+        self.tree.reset()
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` after every change of the tree."""
+        self.tree.listen(listener)
+
+    def check(self) -> None:
+        """Verify all internal invariants against a full walk."""
+        self.tree.check()
+
+
+@final
+class ManualCache(RestrictedTree):
+    """Share only prefixes that the frontend declared, as systems with manual sharing do."""
+
+    def match(self, key: Keys) -> Match:
+        """Return the longest declared prefix."""
+        return self.tree.match(key)
+
+    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[RadixNode, int]:
+        """Return where a waiting key hangs, and the tokens that `match` would return."""
+        return self.tree.walk(key, start)
+
+    def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
+        """Take declared prefixes; of others hand back the part that was shared before."""
+        allowed = len(key) if reason is InsertReason.DECLARED else shared
+        return self.tree.insert(key[:allowed], pages, shared, reason)
+
+
+@final
+class ThrottledCache(RestrictedTree):
+    """Use only a part of every match, to sweep the hit rate (paper Figure 8a/b).
+
+    A match of m tokens is cut to floor(keep * m), to whole pages. The same limit holds while a
+    running sequence inserts its chunks: what it computed although the tree has it stays its own
+    until it ends, so that the memory that sharing would have saved is really used.
+    """
+
+    def __init__(self, tree: RadixTree, keep: float) -> None:
+        """Throttle a tree.
+
+        Args:
+            tree: the tree.
+            keep: share of every match that may be used, in [0, 1].
+        """
+        super().__init__(tree)
+        self._keep = keep
+
+    def match(self, key: Keys) -> Match:
+        """Return the allowed part of the longest cached prefix."""
+        return self.tree.match(key[: self.peek(key)])
+
+    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[RadixNode, int]:
+        """Return where a waiting key hangs in the tree, and the tokens it may use."""
+        node, cached = self.tree.walk(key, start)
+        return node, self._allowed(cached)
+
+    def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
+        """Take a prefix up to the first duplicate that its sequence may not yet give up."""
+        if reason is InsertReason.CHUNK:
+            cached = self.tree.peek(key)
+            allowed = max(shared, self._allowed(cached))
+            if allowed < cached:
+                key = key[:allowed]
+        return self.tree.insert(key, pages, shared, reason)
+
+    def _allowed(self, cached: int) -> int:
+        # The tolerance keeps 0.29 * 100 at 29 although the product is a hair less.
+        return math.floor(self._keep * cached + 1e-9) // self.page_size * self.page_size
