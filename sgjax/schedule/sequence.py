@@ -119,7 +119,12 @@ class Sequence:
     )
 
     def __init__(
-        self, request: Request, keys: Keys, output: OutputText | None, seed: int, arrival: int,
+        self,
+        request: Request,
+        keys: Keys,
+        output: OutputText | None,
+        seed: int,
+        arrival: int,
         arrived_s: float,
     ) -> None:
         self.request = request

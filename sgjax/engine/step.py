@@ -1,0 +1,128 @@
+"""The one function that runs on the device: extend, then sample.
+
+DEVICE. Imports jax, flax, kernels, models and engine.sampling. The executor jits `step` with `kv`
+donated, once for each shape of the batch. No [B, V] array leaves the device.
+"""
+
+from collections.abc import Callable
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from sgjax.engine import sampling
+from sgjax.kernels.base import Attention
+from sgjax.kernels.batch import Batch, KVCache
+from sgjax.models import llama
+from sgjax.models.config import ModelConfig
+
+Rows = tuple[jax.Array, jax.Array]
+Results = tuple[jax.Array, jax.Array, jax.Array]
+
+LOGIT_BYTES = 64 << 20
+"""Logits of prompt rows are computed in chunks of at most so many bytes."""
+
+
+@flax.struct.dataclass
+class StepArrays:
+    """What one step gives back; see `schedule.plan.StepOutput`.
+
+    Attributes:
+        next_token: i32[B].
+        logprob: f32[B] under the raw distribution.
+        top_ids: i32[B, top] likeliest ids.
+        top_logprobs: f32[B, top].
+        target_logprob: f32[X].
+        target_top_ids: i32[X, top].
+        target_top_logprobs: f32[X, top].
+    """
+
+    next_token: jax.Array
+    logprob: jax.Array
+    top_ids: jax.Array
+    top_logprobs: jax.Array
+    target_logprob: jax.Array
+    target_top_ids: jax.Array
+    target_top_logprobs: jax.Array
+
+
+def step(
+    config: ModelConfig,
+    weights: llama.LlamaWeights,
+    kv: KVCache,
+    mask_table: jax.Array,
+    batch: Batch,
+    *,
+    attention: Attention,
+    top: int,
+    valid_vocab: int,
+) -> tuple[KVCache, StepArrays]:
+    """Extend sequences by the batch's tokens and sample the next ones. Donates `kv`.
+
+    Args:
+        config: the model, static.
+        weights: its weights.
+        kv: K/V of all earlier tokens.
+        mask_table: u32[U, ceil(V / 32)] resident masks; row 0 allows everything.
+        batch: the new tokens and what is wanted back.
+        attention: the backend, static.
+        top: alternatives to report beside each log-probability, static; 0 reports none.
+        valid_vocab: ids below it are tokens, static; the rest are never sampled and have no
+            probability.
+
+    Returns:
+        The K/V pool with the new tokens, and the step's results.
+    """
+    hidden, kv = llama.forward(config, weights, kv, batch, attention)
+    B = batch.layout.kv_lens.shape[0]
+
+    def head(rows: jax.Array) -> jax.Array:
+        return sampling.mask_padding(llama.logits(config, weights, hidden[rows]), valid_vocab)
+
+    raw = head(batch.logit_rows[:B])
+    next_token = sampling.sample(raw, mask_table, batch.sampling)
+    logprob, top_ids, top_logprobs = _logprobs(raw, next_token, top)
+
+    def prompt(args: Rows) -> Results:
+        rows, targets = args
+        return _logprobs(head(rows), targets, top)
+
+    target_logprob, target_top_ids, target_top_logprobs = _in_chunks(
+        prompt, batch.logit_rows[B:], batch.targets[B:], LOGIT_BYTES // (4 * config.vocab_size)
+    )
+    return kv, StepArrays(
+        next_token=next_token,
+        logprob=logprob,
+        top_ids=top_ids,
+        top_logprobs=top_logprobs,
+        target_logprob=target_logprob,
+        target_top_ids=target_top_ids,
+        target_top_logprobs=target_top_logprobs,
+    )
+
+
+def _logprobs(
+    logits: jax.Array, ids: jax.Array, top: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return log-probabilities of ids i32[R] and of the `top` likeliest ids, from f32[R, V]."""
+    normalizer = sampling.log_normalizer(logits)
+    chosen = jnp.take_along_axis(logits, ids[:, None], axis=1)[:, 0] - normalizer
+    return (chosen, *sampling.top_logprobs(logits, normalizer, top))
+
+
+def _in_chunks(
+    f: Callable[[Rows], Results], rows: jax.Array, targets: jax.Array, limit: int
+) -> Results:
+    """Return f((rows, targets)), computed on at most `limit` rows at a time."""
+    X = rows.shape[0]
+    if limit >= X:
+        return f((rows, targets))
+    chunks = -(-X // limit)
+    size = -(-X // chunks)
+
+    def fold(x: jax.Array) -> jax.Array:
+        return jnp.pad(x, (0, chunks * size - X)).reshape(chunks, size)
+
+    mapped = jax.lax.map(f, (fold(rows), fold(targets)))
+    a, b, c = (x.reshape(chunks * size, *x.shape[2:])[:X] for x in mapped)
+    return a, b, c

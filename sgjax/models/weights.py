@@ -1,0 +1,129 @@
+"""Build a weight pytree from named tensors, or from a seed.
+
+DEVICE. Imports jax, numpy, models.llama and models.config. A loader supplies `read`, a function
+from a Hugging Face tensor name to an array; this file knows which names a config needs and where
+they go. One tensor is converted at a time, so the peak is the weights and one tensor.
+"""
+
+import zlib
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from sgjax.errors import ConfigError, ModelLoadError
+from sgjax.models.config import DTYPE_BYTES, ModelConfig
+from sgjax.models.llama import LayerWeights, LlamaWeights
+
+Read = Callable[[str], NDArray[np.generic]]
+"""Returns the tensor of that Hugging Face name ([out, in], any float dtype)."""
+
+
+def tensor_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Return the Hugging Face names and shapes of all tensors a model has."""
+    E, F, V = config.hidden_size, config.ffn_size, config.vocab_size
+    q, kv = config.q_size, config.kv_size
+    layer = {
+        "input_layernorm.weight": (E,),
+        "self_attn.q_proj.weight": (q, E),
+        "self_attn.k_proj.weight": (kv, E),
+        "self_attn.v_proj.weight": (kv, E),
+        "self_attn.o_proj.weight": (E, q),
+        "post_attention_layernorm.weight": (E,),
+        "mlp.gate_proj.weight": (F, E),
+        "mlp.up_proj.weight": (F, E),
+        "mlp.down_proj.weight": (E, F),
+    }
+    if config.qkv_bias:
+        layer |= {
+            "self_attn.q_proj.bias": (q,),
+            "self_attn.k_proj.bias": (kv,),
+            "self_attn.v_proj.bias": (kv,),
+        }
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (V, E)}
+    for i in range(config.num_layers):
+        shapes |= {f"model.layers.{i}.{name}": shape for name, shape in layer.items()}
+    shapes["model.norm.weight"] = (E,)
+    if not config.tie_embeddings:
+        shapes["lm_head.weight"] = (V, E)
+    return shapes
+
+
+def from_tensors(config: ModelConfig, read: Read, dtype: str) -> LlamaWeights:
+    """Assemble a model's weights.
+
+    Args:
+        config: the model.
+        read: called once for each name of `tensor_shapes(config)`.
+        dtype: "float32" or "bfloat16".
+
+    Raises:
+        ConfigError: another dtype.
+        ModelLoadError: a tensor has the wrong shape; and whatever `read` raises.
+    """
+    if dtype not in DTYPE_BYTES:
+        raise ConfigError(f"dtype={dtype!r} is not supported; allowed: {', '.join(DTYPE_BYTES)}")
+    shapes = tensor_shapes(config)
+
+    def take(name: str) -> jax.Array:
+        tensor = read(name)
+        if tensor.shape != shapes[name]:
+            raise ModelLoadError(
+                f"tensor {name} has shape {tensor.shape}; the config asks for {shapes[name]}"
+            )
+        return jnp.asarray(tensor, dtype)
+
+    def layer(i: int) -> LayerWeights:
+        at = f"model.layers.{i}."
+        attn, mlp, bias = at + "self_attn.", at + "mlp.", config.qkv_bias
+        return LayerWeights(
+            attn_norm=take(at + "input_layernorm.weight"),
+            q=take(attn + "q_proj.weight"),
+            k=take(attn + "k_proj.weight"),
+            v=take(attn + "v_proj.weight"),
+            q_bias=take(attn + "q_proj.bias") if bias else None,
+            k_bias=take(attn + "k_proj.bias") if bias else None,
+            v_bias=take(attn + "v_proj.bias") if bias else None,
+            o=take(attn + "o_proj.weight"),
+            mlp_norm=take(at + "post_attention_layernorm.weight"),
+            gate=take(mlp + "gate_proj.weight"),
+            up=take(mlp + "up_proj.weight"),
+            down=take(mlp + "down_proj.weight"),
+        )
+
+    return LlamaWeights(
+        embed=take("model.embed_tokens.weight"),
+        layers=tuple(layer(i) for i in range(config.num_layers)),
+        norm=take("model.norm.weight"),
+        head=None if config.tie_embeddings else take("lm_head.weight"),
+    )
+
+
+def random_weights(config: ModelConfig, dtype: str, seed: int) -> LlamaWeights:
+    """Draw weights of a real architecture's shapes; a seed gives the same ones everywhere.
+
+    Args:
+        config: the model.
+        dtype: "float32" or "bfloat16".
+        seed: of the draw.
+
+    Returns:
+        Matrices from N(0, 1 / in), so that activations and logits stay near unit scale at any
+        size; norms near 1, biases near 0.
+
+    Raises:
+        ConfigError: another dtype.
+    """
+    shapes = tensor_shapes(config)
+
+    def read(name: str) -> NDArray[np.float32]:
+        # Seeded by name, so that a tensor does not depend on the order of reading.
+        rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
+        noise = rng.standard_normal(shapes[name], np.float32)
+        if noise.ndim == 2:
+            return noise * np.float32(shapes[name][1] ** -0.5)
+        return np.float32(name.endswith("norm.weight")) + np.float32(0.1) * noise
+
+    return from_tensors(config, read, dtype)
