@@ -211,13 +211,15 @@ class Request:
         wants: what comes back.
         constraint: the pattern the output must match, or None.
         return_logprob: report log-probabilities of the output tokens.
-        logprob_start: first prompt index whose log-probability is wanted; None wants none. The
-            prefix match ends before it, because log-probabilities need the logits.
+        logprob_start: first prompt index reported in `input_logprobs`; None reports none. Its own
+            entry has no log-probability (that would need the logits before it); the prefix match
+            ends at it, because the log-probabilities of all later tokens need logits.
         top_logprobs: alternatives to report beside each log-probability.
         after: id of the hint this request was announced by; it waits until the hint is computed.
         followers: for a hint: how many requests will name it in `after`. Its pin lasts until the
             last of them is admitted or aborted, or nothing else can run.
         client: whom fairness policies account this request to.
+        stream: deliver `Delta`s while it runs; otherwise only the last one comes.
         media: (start, end, digest) spans of `tokens` that stand for media features.
     """
 
@@ -232,6 +234,7 @@ class Request:
     after: str | None = None
     followers: int = 0
     client: str = ""
+    stream: bool = False
     media: tuple[tuple[int, int, str], ...] = ()
 
 
@@ -272,7 +275,7 @@ class TokenLogprob:
     """The log-probability of one token under the model's raw distribution (natural log).
 
     Attributes:
-        logprob: None for the first prompt token, which has no distribution.
+        logprob: None for the first reported prompt token, whose distribution was not computed.
         token_id: the token.
         top: (logprob, token id) of the likeliest alternatives, best first.
     """

@@ -1,1 +1,36 @@
 """HOST. Policies (order), admission (fit), the Scheduler (plan, commit, retract); no jax."""
+
+from sgjax.schedule.growth import AdaptiveGrowth
+from sgjax.schedule.pages import PageKeeper
+from sgjax.schedule.plan import Executor, Plan, PlanRow, StepOutput, Ticket
+from sgjax.schedule.policies import Policy
+from sgjax.schedule.retract import LeastProgress, RetractRule
+from sgjax.schedule.scheduler import Limits, Scheduler
+from sgjax.schedule.sequence import Sequence
+from sgjax.schedule.siblings import Siblings
+from sgjax.schedule.spec import PolicySpec, SiblingsSpec, build_policy, build_siblings
+from sgjax.schedule.stats import SchedulerStats
+from sgjax.schedule.waiting import WaitingQueue
+
+__all__ = [
+    "AdaptiveGrowth",
+    "Executor",
+    "LeastProgress",
+    "Limits",
+    "PageKeeper",
+    "Plan",
+    "PlanRow",
+    "Policy",
+    "PolicySpec",
+    "RetractRule",
+    "Scheduler",
+    "SchedulerStats",
+    "Sequence",
+    "Siblings",
+    "SiblingsSpec",
+    "StepOutput",
+    "Ticket",
+    "WaitingQueue",
+    "build_policy",
+    "build_siblings",
+]

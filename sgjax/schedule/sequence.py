@@ -51,6 +51,13 @@ class PageList:
         """Return pages [start, end) without a copy; valid until the next change."""
         return self._data[start : self.length if end is None else end]
 
+    def append(self, page: int) -> None:
+        """Append one page."""
+        if self.length == len(self._data):
+            self._data = np.concatenate([self._data, np.empty_like(self._data)])
+        self._data[self.length] = page
+        self.length += 1
+
     def extend(self, pages: NDArray[np.int32]) -> None:
         """Append pages."""
         need = self.length + len(pages)
@@ -83,6 +90,10 @@ class Sequence:
         node: the pinned cache node that ends at `shared`; None while not admitted.
         output: the output's text and stop test; None where no tokens are wanted.
         cached_tokens: prompt tokens found in the cache at first admission; -1 before it.
+        matched: prompt tokens in the cache as the waiting queue last saw it.
+        delivered: output tokens handed out in deltas.
+        end_ids: ids that end this output.
+        ended: finished, failed or aborted; a step in flight may still hold a row of it.
         forced: output tokens appended by jump-forward.
         grammar_state: state of the constraint, an int; meaningless without a constraint.
         mask_row, pair_row: rows of the executor's mask table for the next sample; 0 allows all.
@@ -91,7 +102,6 @@ class Sequence:
         arrived_s, admitted_s, first_token_s: on the scheduler's clock; -1 before it happened.
         retractions: how often the sequence was sent back to the queue.
         input_logprobs, output_logprobs: log-probabilities so far.
-        parent: id of the public request this is one of `n` samples of.
     """
 
     __slots__ = (
@@ -99,11 +109,15 @@ class Sequence:
         "arrival",
         "arrived_s",
         "cached_tokens",
+        "delivered",
+        "end_ids",
+        "ended",
         "first_token_s",
         "forced",
         "grammar_state",
         "input_logprobs",
         "mask_row",
+        "matched",
         "node",
         "num_computed",
         "num_prompt",
@@ -123,6 +137,7 @@ class Sequence:
         request: Request,
         keys: Keys,
         output: OutputText | None,
+        end_ids: frozenset[int],
         seed: int,
         arrival: int,
         arrived_s: float,
@@ -136,6 +151,10 @@ class Sequence:
         self.node: CacheNode | None = None
         self.output = output
         self.cached_tokens = -1
+        self.matched = 0
+        self.delivered = 0
+        self.end_ids = end_ids
+        self.ended = False
         self.forced = 0
         self.grammar_state = 0
         self.mask_row = 0
@@ -147,6 +166,9 @@ class Sequence:
         self.first_token_s = -1.0
         self.retractions = 0
         self.input_logprobs: list[TokenLogprob] = []
+        if request.logprob_start is not None:
+            first = request.tokens[request.logprob_start]
+            self.input_logprobs.append(TokenLogprob(None, first))
         self.output_logprobs: list[TokenLogprob] = []
 
     @property
@@ -158,6 +180,34 @@ class Sequence:
     def num_output(self) -> int:
         """Return the number of output tokens so far."""
         return self.tokens.length - self.num_prompt
+
+    @property
+    def max_growth(self) -> int:
+        """Return how many tokens the sequence may still produce."""
+        if self.output is None:
+            return 0
+        return self.request.params.max_new_tokens - self.num_output
+
+    @property
+    def match_limit(self) -> int:
+        """Return how many tokens may come from the cache (rule 5: one is always computed).
+
+        Where prompt log-probabilities are still missing, the logits before the first missing one
+        must be computed too.
+        """
+        last = self.tokens.length - 1
+        start = self.request.logprob_start
+        if start is None or start + len(self.input_logprobs) >= self.num_prompt:
+            return last
+        return min(last, start + len(self.input_logprobs) - 1)
+
+    @property
+    def logprob_from(self) -> int:
+        """Return the first prompt index whose log-probability is missing, or -1."""
+        start = self.request.logprob_start
+        if start is None or start + len(self.input_logprobs) >= self.num_prompt:
+            return -1
+        return start + len(self.input_logprobs)
 
     @property
     def todo(self) -> int:

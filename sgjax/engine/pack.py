@@ -1,0 +1,249 @@
+"""pack: from a Plan to one device Batch of one of a few static shapes.
+
+Imports schedule's plan, kernels.batch and numpy. Host arrays only; the executor moves them. Rows
+with one new token become decode rows; longer ones are cut into query blocks. What pads what is
+written in kernels.batch.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgjax.kernels.batch import Batch, Layout, Sampling
+from sgjax.schedule import Plan, PlanRow, Sequence
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The static shape of one compiled step.
+
+    Attributes:
+        D, G, BQ, P: as in kernels.batch.
+        X: logit rows for prompt log-probabilities.
+        Q: sparse logit adjustments a row.
+        top: alternatives reported beside each log-probability.
+    """
+
+    D: int
+    G: int
+    BQ: int
+    P: int
+    X: int
+    Q: int
+    top: int
+
+    @property
+    def T(self) -> int:
+        """Return the packed tokens."""
+        return self.D + self.G * self.BQ
+
+    @property
+    def B(self) -> int:
+        """Return the sequences."""
+        return self.D + self.G
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The few sizes every axis may have; each ascending.
+
+    Attributes:
+        decode: D of steps without blocks.
+        mixed_decode: D of steps with blocks.
+        blocks: (G, BQ) of steps with blocks, by G * BQ.
+        pages: P.
+        targets: X.
+        adjustments: Q.
+        top: K.
+    """
+
+    decode: tuple[int, ...]
+    mixed_decode: tuple[int, ...]
+    blocks: tuple[tuple[int, int], ...]
+    pages: tuple[int, ...]
+    targets: tuple[int, ...]
+    adjustments: tuple[int, ...]
+    top: tuple[int, ...]
+
+    def fit(self, plan: Plan) -> Shape:
+        """Return the smallest shape that holds a plan."""
+        lengths = [row.num_tokens for row in plan.rows if row.num_tokens > 1]
+        singles = len(plan.rows) - len(lengths)
+        G, BQ = self._fit_blocks(lengths)
+        return Shape(
+            D=_fit(self.mixed_decode if lengths else self.decode, singles),
+            G=G,
+            BQ=BQ,
+            P=_fit(self.pages, max(row.seq.pages.length for row in plan.rows)),
+            X=_fit(self.targets, sum(len(row.targets) for row in plan.rows)),
+            Q=_fit(self.adjustments, max(_num_adjustments(row) for row in plan.rows)),
+            top=_fit(self.top, max(row.seq.request.top_logprobs for row in plan.rows)),
+        )
+
+    def warmup_shapes(self) -> list[Shape]:
+        """Return the shapes of steps without log-probabilities and adjustments: `warmup: full`."""
+        plain = {"X": self.targets[0], "Q": self.adjustments[0], "top": self.top[0]}
+        shapes = [Shape(D=D, G=0, BQ=1, P=P, **plain) for P in self.pages for D in self.decode]
+        for P in self.pages:
+            for D in self.mixed_decode:
+                shapes += [Shape(D=D, G=G, BQ=BQ, P=P, **plain) for G, BQ in self.blocks]
+        return shapes
+
+    def _fit_blocks(self, lengths: list[int]) -> tuple[int, int]:
+        if not lengths:
+            return 0, 1
+        for G, BQ in self.blocks:
+            if sum(-(-n // BQ) for n in lengths) <= G:
+                return G, BQ
+        raise AssertionError(f"the scheduler planned more blocks than {self.blocks[-1]}: {lengths}")
+
+
+def pack(plan: Plan, shape: Shape, page_size: int, vocab_size: int) -> Batch:
+    """Return the plan as host arrays of a shape.
+
+    Args:
+        plan: single-token rows first.
+        shape: `ladder.fit(plan)`.
+        page_size: S.
+        vocab_size: V; a top_k of V keeps all.
+    """
+    D, G, BQ = shape.D, shape.G, shape.BQ
+    tokens, positions, out_slots = (np.zeros(shape.T, np.int32) for _ in range(3))
+    kv_lens = np.zeros(shape.B, np.int32)
+    page_table = np.zeros((shape.B, shape.P), np.int32)
+    block_row, block_start, block_len = (np.zeros(G, np.int32) for _ in range(3))
+    logit_rows = np.zeros(shape.B + shape.X, np.int32)
+    targets = np.zeros(shape.B + shape.X, np.int32)
+    slots: list[int] = []
+    block, extra = 0, shape.B
+    for row in plan.rows:
+        seq, start, end = row.seq, row.start, row.end
+        single = end - start == 1
+        b = len(slots) if single else D + (len(slots) - _num_singles(plan))
+        at = b if single else D + block * BQ
+        slots.append(b)
+        n = end - start
+        tokens[at : at + n] = seq.tokens.view(start, end)
+        where = np.arange(start, end, dtype=np.int32)
+        positions[at : at + n] = where
+        pages = seq.pages.view()
+        out_slots[at : at + n] = pages[where // page_size] * page_size + where % page_size
+        kv_lens[b] = end
+        page_table[b, : len(pages)] = pages
+        logit_rows[b] = at + n - 1
+        if not single:
+            for offset in range(0, n, BQ):
+                block_row[block] = b
+                block_start[block] = start + offset
+                block_len[block] = min(BQ, n - offset)
+                block += 1
+        for target in row.targets:
+            logit_rows[extra] = at + target - 1 - start
+            targets[extra] = seq.request.tokens[target]
+            extra += 1
+    layout = Layout(positions, out_slots, kv_lens, page_table, block_row, block_start, block_len)
+    sampling = _pack_sampling(plan, slots, shape, vocab_size)
+    return Batch(tokens, layout, logit_rows, targets, sampling)
+
+
+def row_slots(plan: Plan, shape: Shape) -> Ints:
+    """Return i32[len(rows)]: the batch row b of each plan row."""
+    singles = _num_singles(plan)
+    extends = len(plan.rows) - singles
+    return np.concatenate([np.arange(singles), shape.D + np.arange(extends)]).astype(np.int32)
+
+
+def dummy_batch(shape: Shape, vocab_size: int) -> Batch:
+    """Return a batch of nothing but padding, for compiling a shape."""
+    return pack(Plan(0, (), 0), shape, 1, vocab_size)
+
+
+def _num_singles(plan: Plan) -> int:
+    return sum(1 for row in plan.rows if row.end - row.start == 1)
+
+
+def _pack_sampling(plan: Plan, slots: list[int], shape: Shape, vocab_size: int) -> Sampling:
+    B, Q = shape.B, shape.Q
+    temperature = np.zeros(B, np.float32)
+    top_k = np.full(B, vocab_size, np.int32)
+    top_p = np.ones(B, np.float32)
+    min_p = np.zeros(B, np.float32)
+    seed = np.zeros(B, np.uint32)
+    position, mask_row, pair_row = (np.zeros(B, np.int32) for _ in range(3))
+    ids = np.zeros((B, Q), np.int32)
+    mul = np.ones((B, Q), np.float32)
+    add = np.zeros((B, Q), np.float32)
+    for row, b in zip(plan.rows, slots, strict=True):
+        if not row.sample:
+            continue
+        seq, params = row.seq, row.seq.request.params
+        position[b] = row.end
+        mask_row[b], pair_row[b] = seq.mask_row, seq.pair_row
+        if params.temperature > 0:
+            temperature[b] = params.temperature
+            top_k[b] = vocab_size if params.top_k is None else min(params.top_k, vocab_size)
+            top_p[b], min_p[b] = params.top_p, params.min_p
+            seed[b] = seq.seed & 0xFFFFFFFF
+        if _is_adjusted(seq):
+            row_ids, row_mul, row_add = adjustments(seq)
+            n = len(row_ids)
+            ids[b, :n], mul[b, :n], add[b, :n] = row_ids, row_mul, row_add
+    return Sampling(
+        temperature, top_k, top_p, min_p, seed, position, ids, mul, add, mask_row, pair_row
+    )
+
+
+def adjustments(seq: Sequence) -> tuple[Ints, NDArray[np.float32], NDArray[np.float32]]:
+    """Return a sequence's sparse logit adjustments, computed afresh from its tokens.
+
+    They hold no state on the device, so retraction, rollback and reordering cannot spoil them.
+
+    Returns:
+        ids i32[Q'], each once; mul f32[Q'] repetition penalties; add f32[Q'] the sum of frequency
+        and presence penalties, bias, and -inf on end ids before `min_new_tokens`.
+    """
+    params = seq.request.params
+    mul: dict[int, float] = {}
+    add: dict[int, float] = dict(params.logit_bias)
+    if params.repetition_penalty != 1.0:
+        mul = dict.fromkeys(np.unique(seq.tokens.view()).tolist(), params.repetition_penalty)
+    if params.frequency_penalty or params.presence_penalty:
+        out_ids, counts = np.unique(seq.tokens.view(seq.num_prompt), return_counts=True)
+        for token, count in zip(out_ids.tolist(), counts.tolist(), strict=True):
+            penalty = params.frequency_penalty * count + params.presence_penalty
+            add[token] = add.get(token, 0.0) - penalty
+    if seq.num_output < params.min_new_tokens:
+        add.update(dict.fromkeys(seq.end_ids, -np.inf))
+    ids = sorted(mul.keys() | add.keys())
+    return (
+        np.array(ids, np.int32),
+        np.array([mul.get(i, 1.0) for i in ids], np.float32),
+        np.array([add.get(i, 0.0) for i in ids], np.float32),
+    )
+
+
+def _is_adjusted(seq: Sequence) -> bool:
+    p = seq.request.params
+    return bool(
+        p.logit_bias
+        or p.repetition_penalty != 1.0
+        or p.frequency_penalty
+        or p.presence_penalty
+        or seq.num_output < p.min_new_tokens
+    )
+
+
+def _num_adjustments(row: PlanRow) -> int:
+    if not row.sample or not _is_adjusted(row.seq):
+        return 0
+    return len(adjustments(row.seq)[0])
+
+
+def _fit(sizes: tuple[int, ...], need: int) -> int:
+    for size in sizes:
+        if size >= need:
+            return size
+    raise AssertionError(f"a step needs {need}, but the ladder ends at {sizes[-1]}")

@@ -1,0 +1,112 @@
+"""Hints: prefixes announced by the frontend, the pins that keep them, and who waits for them.
+
+Imports types, cache and sequence. A hint is a request that wants nothing; its followers name it in
+`Request.after`. Its pin lasts from the end of its computation until its last follower is admitted
+or gone, or until nothing else can run (architecture section 6).
+"""
+
+from dataclasses import dataclass, field
+
+from sgjax.cache import CacheNode, PrefixCache
+from sgjax.errors import ConfigError
+from sgjax.schedule.sequence import Sequence
+
+
+@dataclass
+class _Hint:
+    expected: int
+    node: CacheNode | None = None
+    held: list[Sequence] = field(default_factory=list)
+    computed: bool = False
+
+
+class Hints:
+    """Own the live hints.
+
+    Args:
+        cache: pins are taken there.
+    """
+
+    def __init__(self, cache: PrefixCache) -> None:
+        self._cache = cache
+        self._hints: dict[str, _Hint] = {}
+
+    def announce(self, hint_id: str, followers: int) -> None:
+        """Expect `followers` requests that name this hint."""
+        self._hints[hint_id] = _Hint(followers)
+
+    def hold(self, seq: Sequence) -> bool:
+        """Keep a follower back while its hint is not computed yet; return whether it is held.
+
+        Raises:
+            ConfigError: no live hint has the id that `seq` names.
+        """
+        hint = self._hints.get(seq.request.after or "")
+        if hint is None:
+            raise ConfigError(
+                f"request {seq.request.id!r} comes after {seq.request.after!r}, which is no live "
+                "hint; submit the hint first, with `followers` counting this request"
+            )
+        if not hint.computed:
+            hint.held.append(seq)
+        return not hint.computed
+
+    def find_held(self, request_id: str) -> Sequence | None:
+        """Return the held follower with this id, or None."""
+        for hint in self._hints.values():
+            for seq in hint.held:
+                if seq.request.id == request_id:
+                    return seq
+        return None
+
+    def finished(self, hint_id: str, node: CacheNode | None) -> list[Sequence]:
+        """Note that a hint was computed (pin its node) or died; return its held followers."""
+        hint = self._hints.get(hint_id)
+        if hint is None:
+            return []
+        hint.computed = True
+        released, hint.held = hint.held, []
+        if hint.expected and node is not None:
+            self._cache.pin(node)
+            hint.node = node
+        self._drop_if_done(hint_id)
+        return released
+
+    def follower_gone(self, seq: Sequence) -> None:
+        """Note that a follower was admitted, aborted or failed."""
+        hint = self._hints.get(seq.request.after or "")
+        if hint is None:
+            return
+        hint.expected -= 1
+        if seq in hint.held:
+            hint.held.remove(seq)
+        self._drop_if_done(seq.request.after or "")
+
+    def release(self, hint_id: str) -> None:
+        """Stop expecting followers that have not been submitted."""
+        hint = self._hints.get(hint_id)
+        if hint is not None:
+            hint.expected = len(hint.held)
+            self._drop_if_done(hint_id)
+
+    def drop_pins(self) -> bool:
+        """Unpin everything because nothing else can run; return whether anything was pinned."""
+        dropped = False
+        for hint in self._hints.values():
+            if hint.node is not None:
+                self._cache.unpin(hint.node)
+                hint.node = None
+                dropped = True
+        return dropped
+
+    @property
+    def num_held(self) -> int:
+        """Return the number of followers that wait for their hint."""
+        return sum(len(hint.held) for hint in self._hints.values())
+
+    def _drop_if_done(self, hint_id: str) -> None:
+        hint = self._hints[hint_id]
+        if hint.computed and hint.expected <= 0:
+            if hint.node is not None:
+                self._cache.unpin(hint.node)
+            del self._hints[hint_id]

@@ -1,0 +1,103 @@
+"""PageKeeper: the pages of running sequences, between the pool and the prefix cache.
+
+Imports cache and sequence. It owns the moments at which a page changes hands (cache.base draws who
+owns which interval); the scheduler only says when.
+"""
+
+from collections.abc import Iterable
+
+from sgjax.cache import InsertReason, Match, Owner, PagePool, PrefixCache
+from sgjax.schedule.sequence import Sequence
+
+
+class PageKeeper:
+    """Acquire, grow, offer and release the pages of sequences.
+
+    Args:
+        pool: the pages.
+        cache: the prefix cache over the same pool.
+    """
+
+    def __init__(self, pool: PagePool, cache: PrefixCache) -> None:
+        self.pool = pool
+        self.cache = cache
+        self.evicted_pages = 0
+
+    @property
+    def room_tokens(self) -> int:
+        """Return the tokens that would fit if everything evictable were evicted."""
+        return (self.pool.num_free + self.cache.num_evictable) * self.pool.page_size
+
+    def missing_tokens(self, seq: Sequence, match: Match) -> int:
+        """Return the tokens' worth of pages that `seq` needs beyond a match."""
+        size = self.pool.page_size
+        return (-(-seq.num_tokens // size) - len(match.pages)) * size
+
+    def make_room(self, num_pages: int) -> bool:
+        """Evict as little as makes `num_pages` free; return whether they are."""
+        missing = num_pages - self.pool.num_free
+        if missing > 0:
+            self.evicted_pages += self.cache.evict(missing)
+        return self.pool.num_free >= num_pages
+
+    def acquire(self, seq: Sequence, match: Match) -> None:
+        """Give a sequence its cached pages, pinned, and new ones for the rest of its tokens.
+
+        The caller has pinned `match.node` and made room.
+        """
+        size = self.pool.page_size
+        seq.node = match.node
+        seq.shared = seq.num_computed = match.num_tokens
+        seq.pages.extend(match.pages)
+        seq.pages.extend(self.pool.alloc(-(-seq.num_tokens // size) - len(match.pages)))
+
+    def lacking(self, seq: Sequence) -> int:
+        """Return the number of pages missing under the tokens of a running sequence."""
+        return -(-seq.tokens.length // self.pool.page_size) - seq.pages.length
+
+    def grow(self, seqs: list[Sequence]) -> None:
+        """Allocate the missing pages of running sequences; there must be room."""
+        pages = self.pool.alloc(sum(self.lacking(seq) for seq in seqs))
+        taken = 0
+        for seq in seqs:
+            need = self.lacking(seq)
+            seq.pages.extend(pages[taken : taken + need])
+            taken += need
+
+    def offer(self, seq: Sequence, end: int, reason: InsertReason) -> None:
+        """Offer the first `end` tokens' pages to the cache and move the pin to what it took.
+
+        Where the tree had the same tokens in other pages, the sequence goes on with the tree's and
+        its duplicates are free (rule 6).
+        """
+        assert seq.node is not None
+        key, pages = seq.tokens.view(0, end), seq.pages.view()
+        match = self.cache.insert(key, pages, seq.shared, reason)
+        self.cache.pin(match.node)
+        self.cache.unpin(seq.node)
+        seq.node, seq.shared = match.node, match.num_tokens
+        seq.pages.replace_front(match.pages)
+
+    def release(self, seq: Sequence) -> None:
+        """Free a sequence's own pages and drop its pin."""
+        assert seq.node is not None
+        self.pool.free(seq.pages.view(seq.shared // self.pool.page_size), Owner.SEQUENCE)
+        self.cache.unpin(seq.node)
+        seq.node = None
+        seq.pages.truncate(0)
+        seq.shared = seq.num_computed = 0
+
+    def check(self, running: Iterable[Sequence]) -> None:
+        """Verify that every page is owned exactly once and every running page table is right.
+
+        Raises:
+            AssertionError: the invariant of architecture section 4 is broken.
+        """
+        self.pool.check()
+        self.cache.check()
+        counts, own = self.pool.counts(), 0
+        for seq in running:
+            assert seq.pages.length >= -(-seq.num_computed // self.pool.page_size)
+            own += seq.pages.length - seq.shared // self.pool.page_size
+        assert counts["sequence"] == own, f"{counts['sequence']} sequence pages, {own} in use"
+        assert counts["tree"] == self.cache.num_pages

@@ -1,0 +1,515 @@
+"""The Scheduler: which sequences run, in which order, on which pages.
+
+Imports types, tokens, cache and its neighbours; no jax. One thread owns it. It plans a step, an
+executor runs it, it commits what came back::
+
+    waiting --admit--> running (extending -> decoding) --finish--> gone
+       ^                  |
+       +----- retract ----+
+
+Pages of a running sequence: the front `shared` tokens' pages belong to the cache and are pinned,
+the rest belong to the sequence (see cache.base).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgjax.cache import InsertReason
+from sgjax.errors import ConfigError, OutOfPages, PromptTooLong, RequestAborted, UnsupportedBackend
+from sgjax.schedule.growth import AdaptiveGrowth
+from sgjax.schedule.hints import Hints
+from sgjax.schedule.outcome import build_completion
+from sgjax.schedule.pages import PageKeeper
+from sgjax.schedule.plan import Plan, PlanRow, StepOutput
+from sgjax.schedule.policies import Policy, mix
+from sgjax.schedule.retract import RetractRule
+from sgjax.schedule.sequence import Sequence
+from sgjax.schedule.siblings import Siblings
+from sgjax.schedule.stats import SchedulerStats
+from sgjax.schedule.waiting import WaitingQueue
+from sgjax.tokens.base import Tokenizer
+from sgjax.tokens.detokenize import OutputText
+from sgjax.types import Delta, FinishKind, FinishReason, Request, TokenLogprob, Wants
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one step and one sequence may take.
+
+    Attributes:
+        max_running: sequences that hold pages at once.
+        token_budget: new tokens a step, padding to `block_tokens` counted.
+        block_tokens: an extend of n > 1 tokens is charged as ceil(n / block) blocks, because the
+            executor cuts it so.
+        max_context_len: prompt and output tokens of one sequence.
+    """
+
+    max_running: int
+    token_budget: int
+    block_tokens: int
+    max_context_len: int
+
+
+class Scheduler:
+    """Plan and commit steps.
+
+    Args:
+        pages: pool and prefix cache.
+        policy: orders the waiting.
+        siblings: what to do about prefixes that are being computed.
+        growth: estimate of what the running will still need.
+        retract: picks whom to send back when pages run out.
+        tokenizer: for texts and stop tests.
+        limits: sizes of a step and of a sequence.
+        seed: for requests without a seed of their own.
+        now: clock in seconds (the executor's: virtual in simulation).
+        debug_checks: verify the page invariant after every step.
+    """
+
+    def __init__(
+        self,
+        pages: PageKeeper,
+        policy: Policy,
+        siblings: Siblings,
+        growth: AdaptiveGrowth,
+        retract: RetractRule,
+        tokenizer: Tokenizer,
+        limits: Limits,
+        seed: int,
+        now: Callable[[], float],
+        debug_checks: bool = False,
+    ) -> None:
+        self._pages = pages
+        self._policy = policy
+        self._siblings = siblings
+        self._growth = growth
+        self._retract_rule = retract
+        self._tokenizer = tokenizer
+        self._limits = limits
+        self._seed = seed
+        self._now = now
+        self._debug_checks = debug_checks
+        self._queue = WaitingQueue(pages.cache, policy.key, policy.tracks_prefix)
+        self._hints = Hints(pages.cache)
+        # Who waits for whose prefix: writer's arrival -> (tokens that must be there, waiter).
+        self._deferred: dict[int, list[tuple[int, Sequence]]] = {}
+        self._running: dict[str, Sequence] = {}
+        self._events: list[Delta] = []
+        self._arrivals = 0
+        self._steps = 0
+        self.stats = SchedulerStats()
+
+    # ---------------------------------------------------------------- requests come and go
+
+    def add(self, request: Request) -> None:
+        """Enqueue a request.
+
+        Raises:
+            PromptTooLong: the prompt leaves no room for a token in the context or in the pool.
+            ConfigError: an empty prompt, a duplicate id, an unknown hint or a bad logprob_start.
+        """
+        self._check(request)
+        keys = np.asarray(request.tokens, np.int64)
+        params = request.params
+        generates = request.wants is Wants.TOKENS
+        own_ends = frozenset() if params.ignore_eos else self._tokenizer.end_ids
+        seed = params.seed
+        seq = Sequence(
+            request=request,
+            keys=keys,
+            output=OutputText(self._tokenizer, params) if generates else None,
+            end_ids=own_ends | frozenset(params.stop_token_ids),
+            seed=mix(self._seed, self._arrivals) if seed is None else seed,
+            arrival=self._arrivals,
+            arrived_s=self._now(),
+        )
+        if request.after is None or not self._hints.hold(seq):
+            self._queue.add(seq)
+        if request.followers:
+            self._hints.announce(request.id, request.followers)
+        self._arrivals += 1
+        self.stats.requests += 1
+        self.stats.prompt_tokens += seq.num_prompt
+
+    def abort(self, request_id: str) -> bool:
+        """End a request now, wherever it is; return whether it was alive."""
+        seq = self._find(request_id)
+        if seq is None:
+            return False
+        self._fail(seq, RequestAborted(f"request {request_id!r} was aborted"))
+        return True
+
+    def release_hint(self, hint_id: str) -> None:
+        """Stop expecting followers of a hint that have not been submitted."""
+        self._hints.release(hint_id)
+
+    def flush_cache(self) -> bool:
+        """Drop all cached prefixes; return False, and do nothing, while requests are alive."""
+        if self.has_work:
+            return False
+        self._hints.drop_pins()
+        self._pages.cache.reset()
+        return True
+
+    @property
+    def num_running(self) -> int:
+        """Return the number of sequences that hold pages."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Return the number of requests not admitted yet."""
+        deferred = sum(len(waiters) for waiters in self._deferred.values())
+        return len(self._queue) + deferred + self._hints.num_held
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether any request is alive."""
+        return bool(self._running or len(self._queue) or self._deferred or self._hints.num_held)
+
+    def take_events(self) -> list[Delta]:
+        """Return what happened since the last call, in order."""
+        events, self._events = self._events, []
+        return events
+
+    # ---------------------------------------------------------------- plan
+
+    def plan(self) -> Plan | None:
+        """Choose the next step: decode every running sequence, continue extends, admit.
+
+        Returns:
+            The step, or None where nothing can run now (then nothing is running).
+        """
+        rows, moved = self._collect_rows()
+        while not rows and (moved or self._unblock()):
+            rows, moved = self._collect_rows()
+        if not rows:
+            return None
+        self._steps += 1
+        self._growth.step()
+        num_tokens = sum(row.end - row.start for row in rows)
+        used = self._pages.pool.num_pages - self._pages.pool.num_free
+        self.stats.planned(len(rows), num_tokens, used)
+        return Plan(self._steps, tuple(rows), num_tokens)
+
+    def _collect_rows(self) -> tuple[list[PlanRow], bool]:
+        """Return the rows of one step, and whether any request changed its place meanwhile."""
+        retracted = self._grow_running()
+        singles: list[PlanRow] = []
+        extends: list[PlanRow] = []
+        later: list[Sequence] = []
+        budget = self._limits.token_budget
+        for seq in self._running.values():
+            if seq.tokens.length - seq.num_computed == 1:
+                start = seq.num_computed
+                singles.append(PlanRow(seq, start, start + 1, seq.output is not None, seq.logprob_from))
+                budget -= 1
+            else:
+                later.append(seq)
+        for seq in later:
+            budget = self._extend(seq, budget, singles, extends)
+        moved = retracted
+        # Whoever was just retracted would only be admitted to be retracted again.
+        if not retracted and len(self._queue) and budget > 0:
+            moved = self._admit(budget, singles, extends)
+        return singles + extends, moved
+
+    def _extend(
+        self, seq: Sequence, budget: int, singles: list[PlanRow], extends: list[PlanRow]
+    ) -> int:
+        """Plan as many of a sequence's missing tokens as the budget allows; return what is left."""
+        start, todo, block = seq.num_computed, seq.todo, self._limits.block_tokens
+        if todo == 1 and budget > 0:
+            count, charge = 1, 1
+        else:
+            count = min(todo, max(budget, 0) // block * block)
+            charge = -(-count // block) * block
+        if count == 0:
+            return 0
+        end = start + count
+        sample = end == seq.num_tokens and seq.output is not None
+        row = PlanRow(seq, start, end, sample, seq.logprob_from)
+        (singles if count == 1 else extends).append(row)
+        if self._siblings.shares_planned:
+            self._pages.offer(seq, end, _reason(seq))
+        return budget - charge
+
+    def _grow_running(self) -> bool:
+        """Give every running sequence pages for its tokens; return whether any lost its place."""
+        moved = False
+        while True:
+            needy = [s for s in self._running.values() if self._pages.lacking(s) > 0]
+            if self._pages.make_room(sum(self._pages.lacking(s) for s in needy)):
+                if needy:
+                    self._pages.grow(needy)
+                return moved
+            moved = True
+            if len(self._running) > 1:
+                self._retract(self._retract_rule.pick(list(self._running.values())))
+            elif not self._hints.drop_pins():
+                self._fail(needy[0], self._out_of_pages(needy[0]))
+
+    def _unblock(self) -> bool:
+        """Act where requests wait but nothing can run; return whether anything was done."""
+        if self._running or not len(self._queue):
+            return False
+        if not self._hints.drop_pins():
+            head = next(self._policy.order(self._queue, self._now()))
+            self._fail(head, self._out_of_pages(head))
+        return True
+
+    # ---------------------------------------------------------------- admission
+
+    def _admit(self, budget: int, singles: list[PlanRow], extends: list[PlanRow]) -> bool:
+        """Admit waiting requests in the policy's order until one does not fit."""
+        self._queue.refresh()
+        reserved = self._growth.tokens(self._running.values())
+        computing = [s for s in self._running.values() if s.num_computed < s.num_prompt]
+        left: list[Sequence] = []
+        for seq in self._policy.order(self._queue, self._now()):
+            if budget <= 0 or len(self._running) >= self._limits.max_running:
+                break
+            if not self._defer(seq, computing):
+                own_growth = self._growth.tokens([seq])
+                if not self._take_in(seq, reserved + own_growth):
+                    break
+                reserved += own_growth
+                computing.append(seq)
+                budget = self._extend(seq, budget, singles, extends)
+            left.append(seq)
+        for seq in left:
+            self._queue.remove(seq)
+        return bool(left)
+
+    def _defer(self, seq: Sequence, computing: list[Sequence]) -> bool:
+        """Let `seq` wait for a prefix that is being computed, if the siblings' strategy says so."""
+        if not computing:
+            return False
+        cached = self._pages.cache.peek(seq.tokens.view(0, seq.match_limit))
+        found = self._siblings.wait_for(seq, cached, computing)
+        if found is not None:
+            writer, tokens = found
+            self._deferred.setdefault(writer.arrival, []).append((tokens, seq))
+        return found is not None
+
+    def _take_in(self, seq: Sequence, growth_tokens: float) -> bool:
+        """Admit one request if it fits beside the expected growth of all; return whether it did."""
+        cache = self._pages.cache
+        match = cache.match(seq.tokens.view(0, seq.match_limit))
+        cache.pin(match.node)  # before looking at what is evictable: the match no longer is
+        missing = self._pages.missing_tokens(seq, match)
+        # Alone, a request may take all there is: what it cannot grow into fails only then.
+        expected = growth_tokens if self._running else 0
+        size = self._pages.pool.page_size
+        if missing + expected > self._pages.room_tokens or not self._pages.make_room(missing // size):
+            cache.unpin(match.node)
+            return False
+        self._pages.acquire(seq, match)
+        self._running[seq.request.id] = seq
+        if seq.cached_tokens < 0:
+            self._hints.follower_gone(seq)
+            seq.cached_tokens = min(match.num_tokens, seq.num_prompt)
+            self.stats.cached_tokens += seq.cached_tokens
+            seq.admitted_s = self._now()
+        return True
+
+    def _retract(self, seq: Sequence) -> None:
+        """Send a running sequence back to the queue; its full pages stay in the cache."""
+        self._leave(seq)
+        self.stats.retractions += 1
+        self._growth.retracted(self._running.values())
+        self._queue.add(seq)
+
+    def _leave(self, seq: Sequence) -> None:
+        """Take a sequence off its pages and off the running; wake who waits for its prefix."""
+        self._pages.offer(seq, seq.num_computed, _reason(seq, last=True))
+        if seq.ended:
+            self._release_followers(seq)  # before the pin drops: a hint's own pin takes over
+        self._pages.release(seq)
+        del self._running[seq.request.id]
+        self._wake(seq)
+
+    def _release_followers(self, seq: Sequence) -> None:
+        for follower in self._hints.finished(seq.request.id, seq.node):
+            self._queue.add(follower)
+
+    def _wake(self, writer: Sequence) -> None:
+        """Requeue those whose awaited prefix is computed, or will not be."""
+        waiters = self._deferred.pop(writer.arrival, None)
+        if waiters is None:
+            return
+        gone = writer.node is None
+        still = [(t, s) for t, s in waiters if not gone and writer.num_computed < t]
+        for tokens, seq in waiters:
+            if gone or writer.num_computed >= tokens:
+                self._queue.add(seq)
+        if still:
+            self._deferred[writer.arrival] = still
+
+    # ---------------------------------------------------------------- commit
+
+    def commit(self, plan: Plan, out: StepOutput) -> list[Delta]:
+        """Take in a step's results: append tokens, test for the end, hand pages to the cache.
+
+        Args:
+            plan: the step.
+            out: what the executor returned for it.
+
+        Returns:
+            What requests have to hear, in order; also what `plan` left to say.
+        """
+        next_tokens = out.next_token.tolist()
+        target = 0
+        for index, row in enumerate(plan.rows):
+            seq = row.seq
+            if row.logprob_from >= 0:
+                target = self._take_prompt_logprobs(row, out, target)
+            if seq.ended:
+                continue
+            seq.num_computed = row.end
+            if row.sample:
+                if seq.tokens.length == seq.num_prompt:
+                    self._offer_computed(seq)
+                self._append(seq, next_tokens[index], index, out)
+            elif row.end < seq.tokens.length:
+                self._offer_computed(seq)
+            else:
+                self._finish(seq, FinishReason(FinishKind.STOP))
+        if self._debug_checks:
+            self._pages.check(self._running.values())
+        return self.take_events()
+
+    def _offer_computed(self, seq: Sequence) -> None:
+        if not self._siblings.shares_planned:
+            self._pages.offer(seq, seq.num_computed, _reason(seq))
+        self._wake(seq)
+
+    def _append(self, seq: Sequence, token: int, index: int, out: StepOutput) -> None:
+        """Append a sampled token and end the sequence if it is time."""
+        request, text = seq.request, seq.output
+        assert text is not None
+        seq.tokens.append(token)
+        stop = text.append(token)
+        if seq.first_token_s < 0:
+            seq.first_token_s = self._now()
+        if request.return_logprob:
+            top = _top(out.top_logprobs[index], out.top_ids[index], request.top_logprobs)
+            seq.output_logprobs.append(TokenLogprob(float(out.logprob[index]), token, top))
+        if token in seq.end_ids:
+            self._finish(seq, FinishReason(FinishKind.STOP, token))
+        elif stop is not None:
+            self._finish(seq, FinishReason(FinishKind.STOP, stop))
+        elif seq.max_growth <= 0 or seq.tokens.length >= self._limits.max_context_len:
+            self._finish(seq, FinishReason(FinishKind.LENGTH))
+        elif request.stream:
+            new_ids = tuple(seq.tokens.view(seq.num_prompt + seq.delivered).tolist())
+            seq.delivered = seq.num_output
+            self._events.append(Delta(request.id, text.take(), new_ids))
+
+    def _take_prompt_logprobs(self, row: PlanRow, out: StepOutput, offset: int) -> int:
+        """Note a row's prompt log-probabilities; return the offset of the next row's."""
+        seq = row.seq
+        for at, index in enumerate(row.targets, start=offset):
+            top = _top(
+                out.target_top_logprobs[at], out.target_top_ids[at], seq.request.top_logprobs
+            )
+            token = seq.request.tokens[index]
+            seq.input_logprobs.append(TokenLogprob(float(out.target_logprob[at]), token, top))
+        return offset + len(row.targets)
+
+    # ---------------------------------------------------------------- ends
+
+    def _finish(self, seq: Sequence, reason: FinishReason) -> None:
+        """End a sequence wherever it is, and say so."""
+        seq.ended = True
+        if seq.node is not None:
+            self._leave(seq)
+        else:
+            self._release_followers(seq)
+        aborted = reason.kind is FinishKind.ABORT
+        self.stats.aborted += aborted
+        self.stats.finished += not aborted
+        self.stats.completion_tokens += seq.num_output
+        completion = build_completion(seq, reason, self._now())
+        rest = seq.output.take() if seq.output is not None else ""
+        new_ids = completion.output_ids[seq.delivered :]
+        self._events.append(Delta(seq.request.id, rest, new_ids, completion))
+
+    def _fail(self, seq: Sequence, error: Exception) -> None:
+        """End one request with an error; everything else goes on."""
+        if seq.node is None:
+            self._forget_waiting(seq)
+            if seq.cached_tokens < 0:
+                self._hints.follower_gone(seq)
+        self._finish(seq, FinishReason(FinishKind.ABORT, error=error))
+
+    def _forget_waiting(self, seq: Sequence) -> None:
+        if self._queue.find(seq.request.id) is not None:
+            self._queue.remove(seq)
+        for writer, waiters in list(self._deferred.items()):
+            kept = [(tokens, s) for tokens, s in waiters if s is not seq]
+            if kept:
+                self._deferred[writer] = kept
+            else:
+                del self._deferred[writer]
+
+    def _find(self, request_id: str) -> Sequence | None:
+        found = self._running.get(request_id) or self._queue.find(request_id)
+        if found is None:
+            found = self._hints.find_held(request_id)
+        if found is None:
+            deferred = (s for waiters in self._deferred.values() for _, s in waiters)
+            found = next((s for s in deferred if s.request.id == request_id), None)
+        return found
+
+    def _check(self, request: Request) -> None:
+        length, start = len(request.tokens), request.logprob_start
+        if length == 0:
+            raise ConfigError("the prompt is empty; give it at least one token")
+        if self._find(request.id) is not None:
+            raise ConfigError(f"request id {request.id!r} is in use; give every request its own")
+        if request.media:
+            raise UnsupportedBackend("this engine takes no images or video; use a text prompt")
+        if request.constraint is not None:
+            raise UnsupportedBackend("this engine has no grammar; drop regex, json_schema, choices")
+        if start is not None and not 0 <= start < length:
+            raise ConfigError(
+                f"logprob_start={start} is outside the prompt of {length} tokens; allowed: 0 to "
+                f"{length - 1}"
+            )
+        new = 1 if request.wants is Wants.TOKENS else 0
+        capacity = (self._pages.pool.num_pages - 1) * self._pages.pool.page_size
+        for limit, name, remedy in (
+            (self._limits.max_context_len, "max_context_len", "shorten the prompt"),
+            (capacity, "the K/V pool (kv_tokens)", "raise kv_tokens or shorten the prompt"),
+        ):
+            if length + new > limit:
+                raise PromptTooLong(
+                    f"the prompt has {length} tokens, but {name} is {limit}"
+                    f"{' and one token must be generated' if new else ''}; {remedy}"
+                )
+
+    def _out_of_pages(self, seq: Sequence) -> OutOfPages:
+        capacity = (self._pages.pool.num_pages - 1) * self._pages.pool.page_size
+        return OutOfPages(
+            f"request {seq.request.id!r} needs pages for {seq.num_tokens} tokens, the pool holds "
+            f"{capacity} and nothing else is left to evict or retract; raise kv_tokens or lower "
+            "max_new_tokens"
+        )
+
+
+FloatRow = NDArray[np.float32]
+IntRow = NDArray[np.int32]
+
+
+def _reason(seq: Sequence, last: bool = False) -> InsertReason:
+    if seq.request.wants is Wants.NOTHING:
+        return InsertReason.DECLARED
+    return InsertReason.FINISHED if last else InsertReason.CHUNK
+
+
+def _top(logprobs: FloatRow, ids: IntRow, count: int) -> tuple[tuple[float, int], ...]:
+    return tuple(zip(logprobs[:count].tolist(), ids[:count].tolist(), strict=True))

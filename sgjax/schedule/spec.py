@@ -1,0 +1,130 @@
+"""Schedule's part of the YAML: policies and siblings as tagged objects, and what builds them.
+
+Imports typed and its neighbours. See architecture section 8.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sgjax.errors import ConfigError
+from sgjax.schedule.policies import (
+    AgedLongestPrefixMatch,
+    DepthFirstWeighted,
+    Fcfs,
+    LongestPrefixMatch,
+    Policy,
+    RandomOrder,
+)
+from sgjax.schedule.siblings import Admit, Defer, SharePlanned, Siblings
+from sgjax.typed import FORBID_EXTRA
+
+
+@dataclass(frozen=True)
+class FcfsSpec:
+    """First come, first served."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["fcfs"] = "fcfs"
+
+
+@dataclass(frozen=True)
+class RandomSpec:
+    """A random order, fixed by `seed`."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["random"] = "random"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class LpmSpec:
+    """Longest cached prefix first (the paper's)."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["lpm"] = "lpm"
+
+
+@dataclass(frozen=True)
+class DfsWeightSpec:
+    """Depth-first over the radix tree, heavier subtrees first."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["dfs_weight"] = "dfs_weight"
+
+
+@dataclass(frozen=True)
+class AgedLpmSpec:
+    """Longest cached prefix first, but whoever waited `max_wait_s` seconds goes first."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["aged_lpm"] = "aged_lpm"
+    max_wait_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.max_wait_s < 0:
+            raise ConfigError(f"max_wait_s={self.max_wait_s} is negative; allowed: 0 or more")
+
+
+PolicySpec = Annotated[
+    FcfsSpec | RandomSpec | LpmSpec | DfsWeightSpec | AgedLpmSpec, Field(discriminator="type")
+]
+
+
+@dataclass(frozen=True)
+class AdmitSpec:
+    """Siblings of one step all compute their common prefix (the paper's)."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["admit"] = "admit"
+
+
+@dataclass(frozen=True)
+class DeferSpec:
+    """A request waits while at least `min_tokens` more of its prefix are being computed."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["defer"] = "defer"
+    min_tokens: int = 16
+
+    def __post_init__(self) -> None:
+        if self.min_tokens < 1:
+            raise ConfigError(f"min_tokens={self.min_tokens} is not allowed; it must be >= 1")
+
+
+@dataclass(frozen=True)
+class SharePlannedSpec:
+    """A request reads the prefix that the same step writes."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["share_planned"] = "share_planned"
+
+
+SiblingsSpec = Annotated[AdmitSpec | DeferSpec | SharePlannedSpec, Field(discriminator="type")]
+
+
+def build_policy(spec: PolicySpec) -> Policy:
+    """Return the policy an object describes."""
+    match spec:
+        case FcfsSpec():
+            return Fcfs()
+        case RandomSpec(seed=seed):
+            return RandomOrder(seed)
+        case LpmSpec():
+            return LongestPrefixMatch()
+        case DfsWeightSpec():
+            return DepthFirstWeighted()
+        case AgedLpmSpec(max_wait_s=max_wait_s):
+            return AgedLongestPrefixMatch(max_wait_s)
+
+
+def build_siblings(spec: SiblingsSpec) -> Siblings:
+    """Return the siblings' strategy an object describes."""
+    match spec:
+        case AdmitSpec():
+            return Admit()
+        case DeferSpec(min_tokens=min_tokens):
+            return Defer(min_tokens)
+        case SharePlannedSpec():
+            return SharePlanned()

@@ -1,0 +1,41 @@
+"""Counters of a scheduler. Imports nothing of sgjax."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class SchedulerStats:
+    """Counted since the start; all are sums, but for the peak.
+
+    Attributes:
+        requests, finished, aborted: requests that came, ended well, ended by abort or failure.
+        prompt_tokens: tokens of all prompts.
+        cached_tokens: those found in the cache at first admission.
+        computed_tokens: new tokens over all steps.
+        completion_tokens: output tokens of all requests.
+        forced_tokens: output tokens appended by jump-forward.
+        forward_passes: steps.
+        rows: rows over all steps; rows / forward_passes is the mean batch size.
+        retractions: sequences sent back to the queue.
+        peak_pages: most pages in use by sequences and tree at once.
+    """
+
+    requests: int = 0
+    finished: int = 0
+    aborted: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
+    completion_tokens: int = 0
+    forced_tokens: int = 0
+    forward_passes: int = 0
+    rows: int = 0
+    retractions: int = 0
+    peak_pages: int = 0
+
+    def planned(self, num_rows: int, num_tokens: int, used_pages: int) -> None:
+        """Count one step."""
+        self.forward_passes += 1
+        self.rows += num_rows
+        self.computed_tokens += num_tokens
+        self.peak_pages = max(self.peak_pages, used_pages)
