@@ -1,0 +1,1 @@
+"""DEVICE. pack, JaxExecutor, sampling, the loop and Engine."""

@@ -68,8 +68,8 @@ class Ladder:
     adjustments: tuple[int, ...]
     top: tuple[int, ...]
 
-    def fit(self, plan: Plan) -> Shape:
-        """Return the smallest shape that holds a plan."""
+    def fit(self, plan: Plan, num_adjustments: int) -> Shape:
+        """Return the smallest shape that holds a plan and its sparse logit adjustments."""
         lengths = [row.num_tokens for row in plan.rows if row.num_tokens > 1]
         singles = len(plan.rows) - len(lengths)
         G, BQ = self._fit_blocks(lengths)
@@ -79,7 +79,7 @@ class Ladder:
             BQ=BQ,
             P=_fit(self.pages, max(row.seq.pages.length for row in plan.rows)),
             X=_fit(self.targets, sum(len(row.targets) for row in plan.rows)),
-            Q=_fit(self.adjustments, max(_num_adjustments(row) for row in plan.rows)),
+            Q=_fit(self.adjustments, num_adjustments),
             top=_fit(self.top, max(row.seq.request.top_logprobs for row in plan.rows)),
         )
 
@@ -101,15 +101,60 @@ class Ladder:
         raise AssertionError(f"the scheduler planned more blocks than {self.blocks[-1]}: {lengths}")
 
 
-def pack(plan: Plan, shape: Shape, page_size: int, vocab_size: int) -> Batch:
-    """Return the plan as host arrays of a shape.
+@dataclass(frozen=True)
+class Adjustments:
+    """A row's sparse logit adjustments.
+
+    Attributes:
+        ids: i32[Q'] token ids, each once.
+        mul: f32[Q'] repetition penalties.
+        add: f32[Q'] sums of frequency and presence penalties, bias and -inf.
+    """
+
+    ids: Ints
+    mul: NDArray[np.float32]
+    add: NDArray[np.float32]
+
+
+def pack(plan: Plan, ladder: Ladder, page_size: int, vocab_size: int) -> tuple[Shape, Batch]:
+    """Return the plan as host arrays, and their shape.
 
     Args:
         plan: single-token rows first.
-        shape: `ladder.fit(plan)`.
+        ladder: the shapes to choose from.
         page_size: S.
         vocab_size: V; a top_k of V keeps all.
     """
+    adjusted = {
+        index: adjustments(row.seq)
+        for index, row in enumerate(plan.rows)
+        if row.sample and _is_adjusted(row.seq)
+    }
+    shape = ladder.fit(plan, max((len(a.ids) for a in adjusted.values()), default=0))
+    slots = row_slots(plan, shape.D)
+    layout, tokens, logit_rows, targets = _pack_tokens(plan, slots, shape, page_size)
+    sampling = _pack_sampling(plan, slots, shape, vocab_size, adjusted)
+    return shape, Batch(tokens, layout, logit_rows, targets, sampling)
+
+
+def row_slots(plan: Plan, D: int) -> list[int]:
+    """Return the batch row b of each plan row: decode rows from 0, extends from D on."""
+    singles = sum(1 for row in plan.rows if row.end - row.start == 1)
+    return [*range(singles), *range(D, D + len(plan.rows) - singles)]
+
+
+def dummy_batch(shape: Shape, vocab_size: int) -> Batch:
+    """Return a batch of nothing but padding, for compiling a shape."""
+    nothing = Plan(0, (), 0)
+    layout, tokens, logit_rows, targets = _pack_tokens(nothing, [], shape, 1)
+    sampling = _pack_sampling(nothing, [], shape, vocab_size, {})
+    return Batch(tokens, layout, logit_rows, targets, sampling)
+
+
+def _pack_tokens(
+    plan: Plan, slots: list[int], shape: Shape, page_size: int
+) -> tuple[Layout, Ints, Ints, Ints]:
+    """Return layout, tokens, logit rows and targets."""
     D, G, BQ = shape.D, shape.G, shape.BQ
     tokens, positions, out_slots = (np.zeros(shape.T, np.int32) for _ in range(3))
     kv_lens = np.zeros(shape.B, np.int32)
@@ -117,15 +162,11 @@ def pack(plan: Plan, shape: Shape, page_size: int, vocab_size: int) -> Batch:
     block_row, block_start, block_len = (np.zeros(G, np.int32) for _ in range(3))
     logit_rows = np.zeros(shape.B + shape.X, np.int32)
     targets = np.zeros(shape.B + shape.X, np.int32)
-    slots: list[int] = []
     block, extra = 0, shape.B
-    for row in plan.rows:
+    for row, b in zip(plan.rows, slots, strict=True):
         seq, start, end = row.seq, row.start, row.end
-        single = end - start == 1
-        b = len(slots) if single else D + (len(slots) - _num_singles(plan))
-        at = b if single else D + block * BQ
-        slots.append(b)
         n = end - start
+        at = b if n == 1 else D + block * BQ
         tokens[at : at + n] = seq.tokens.view(start, end)
         where = np.arange(start, end, dtype=np.int32)
         positions[at : at + n] = where
@@ -134,7 +175,7 @@ def pack(plan: Plan, shape: Shape, page_size: int, vocab_size: int) -> Batch:
         kv_lens[b] = end
         page_table[b, : len(pages)] = pages
         logit_rows[b] = at + n - 1
-        if not single:
+        if n > 1:
             for offset in range(0, n, BQ):
                 block_row[block] = b
                 block_start[block] = start + offset
@@ -145,27 +186,16 @@ def pack(plan: Plan, shape: Shape, page_size: int, vocab_size: int) -> Batch:
             targets[extra] = seq.request.tokens[target]
             extra += 1
     layout = Layout(positions, out_slots, kv_lens, page_table, block_row, block_start, block_len)
-    sampling = _pack_sampling(plan, slots, shape, vocab_size)
-    return Batch(tokens, layout, logit_rows, targets, sampling)
+    return layout, tokens, logit_rows, targets
 
 
-def row_slots(plan: Plan, shape: Shape) -> Ints:
-    """Return i32[len(rows)]: the batch row b of each plan row."""
-    singles = _num_singles(plan)
-    extends = len(plan.rows) - singles
-    return np.concatenate([np.arange(singles), shape.D + np.arange(extends)]).astype(np.int32)
-
-
-def dummy_batch(shape: Shape, vocab_size: int) -> Batch:
-    """Return a batch of nothing but padding, for compiling a shape."""
-    return pack(Plan(0, (), 0), shape, 1, vocab_size)
-
-
-def _num_singles(plan: Plan) -> int:
-    return sum(1 for row in plan.rows if row.end - row.start == 1)
-
-
-def _pack_sampling(plan: Plan, slots: list[int], shape: Shape, vocab_size: int) -> Sampling:
+def _pack_sampling(
+    plan: Plan,
+    slots: list[int],
+    shape: Shape,
+    vocab_size: int,
+    adjusted: dict[int, Adjustments],
+) -> Sampling:
     B, Q = shape.B, shape.Q
     temperature = np.zeros(B, np.float32)
     top_k = np.full(B, vocab_size, np.int32)
@@ -176,7 +206,7 @@ def _pack_sampling(plan: Plan, slots: list[int], shape: Shape, vocab_size: int) 
     ids = np.zeros((B, Q), np.int32)
     mul = np.ones((B, Q), np.float32)
     add = np.zeros((B, Q), np.float32)
-    for row, b in zip(plan.rows, slots, strict=True):
+    for index, (row, b) in enumerate(zip(plan.rows, slots, strict=True)):
         if not row.sample:
             continue
         seq, params = row.seq, row.seq.request.params
@@ -187,23 +217,20 @@ def _pack_sampling(plan: Plan, slots: list[int], shape: Shape, vocab_size: int) 
             top_k[b] = vocab_size if params.top_k is None else min(params.top_k, vocab_size)
             top_p[b], min_p[b] = params.top_p, params.min_p
             seed[b] = seq.seed & 0xFFFFFFFF
-        if _is_adjusted(seq):
-            row_ids, row_mul, row_add = adjustments(seq)
-            n = len(row_ids)
-            ids[b, :n], mul[b, :n], add[b, :n] = row_ids, row_mul, row_add
+        if index in adjusted:
+            own = adjusted[index]
+            n = len(own.ids)
+            ids[b, :n], mul[b, :n], add[b, :n] = own.ids, own.mul, own.add
     return Sampling(
         temperature, top_k, top_p, min_p, seed, position, ids, mul, add, mask_row, pair_row
     )
 
 
-def adjustments(seq: Sequence) -> tuple[Ints, NDArray[np.float32], NDArray[np.float32]]:
+def adjustments(seq: Sequence) -> Adjustments:
     """Return a sequence's sparse logit adjustments, computed afresh from its tokens.
 
-    They hold no state on the device, so retraction, rollback and reordering cannot spoil them.
-
-    Returns:
-        ids i32[Q'], each once; mul f32[Q'] repetition penalties; add f32[Q'] the sum of frequency
-        and presence penalties, bias, and -inf on end ids before `min_new_tokens`.
+    No state of them lives on the device, so retraction, rollback and reordering cannot spoil it.
+    End ids are forbidden (-inf) before `min_new_tokens`.
     """
     params = seq.request.params
     mul: dict[int, float] = {}
@@ -218,7 +245,7 @@ def adjustments(seq: Sequence) -> tuple[Ints, NDArray[np.float32], NDArray[np.fl
     if seq.num_output < params.min_new_tokens:
         add.update(dict.fromkeys(seq.end_ids, -np.inf))
     ids = sorted(mul.keys() | add.keys())
-    return (
+    return Adjustments(
         np.array(ids, np.int32),
         np.array([mul.get(i, 1.0) for i in ids], np.float32),
         np.array([add.get(i, 0.0) for i in ids], np.float32),
@@ -234,12 +261,6 @@ def _is_adjusted(seq: Sequence) -> bool:
         or p.presence_penalty
         or seq.num_output < p.min_new_tokens
     )
-
-
-def _num_adjustments(row: PlanRow) -> int:
-    if not row.sample or not _is_adjusted(row.seq):
-        return 0
-    return len(adjustments(row.seq)[0])
 
 
 def _fit(sizes: tuple[int, ...], need: int) -> int:

@@ -1,0 +1,191 @@
+"""build: wire an engine's parts from its configuration, once.
+
+DEVICE. Imports everything the engine is made of. Sizes that depend on the machine (pool, ladder)
+are decided here and recorded in `info`.
+"""
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import jax
+
+from sgjax.cache import PagePool, build_cache
+from sgjax.engine.config import EngineConfig
+from sgjax.engine.executor import JaxExecutor
+from sgjax.engine.loop import EngineLoop
+from sgjax.engine.pack import Ladder
+from sgjax.errors import ConfigError, UnsupportedBackend
+from sgjax.kernels.base import Attention
+from sgjax.kernels.select import select_attention
+from sgjax.models.config import ModelConfig
+from sgjax.models.load import load_model
+from sgjax.schedule import (
+    AdaptiveGrowth,
+    LeastProgress,
+    Limits,
+    PageKeeper,
+    Scheduler,
+    build_policy,
+    build_siblings,
+)
+from sgjax.tokens.base import Tokenizer
+
+BLOCK_TOKENS = 16
+"""Smallest query block: the grain in which extends are charged to the token budget."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """An engine's parts; scheduler and executor belong to the loop's thread."""
+
+    config: EngineConfig
+    model: ModelConfig
+    tokenizer: Tokenizer
+    pages: PageKeeper
+    scheduler: Scheduler
+    executor: JaxExecutor
+    attention: Attention
+    loop: EngineLoop
+
+    def info(self) -> dict[str, Any]:
+        """Return resolved config, device, executor kind and counters (on the loop's thread)."""
+        stats, times, pool = self.scheduler.stats, self.loop.times, self.pages.pool
+        counts = pool.counts()
+        device = jax.devices()[0]
+        return {
+            "config": dataclasses.asdict(self.config),
+            "model": dataclasses.asdict(self.model),
+            "device": device.device_kind,
+            "executor": self.executor.kind,
+            "attention": self.attention.name,
+            "versions": {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")},
+            **dataclasses.asdict(stats),
+            "cache_hit_rate": stats.cached_tokens / max(stats.prompt_tokens, 1),
+            "mean_batch_size": stats.rows / max(stats.forward_passes, 1),
+            "evicted_tokens": self.pages.evicted_pages * pool.page_size,
+            "pages": {k: counts[k] for k in ("total", "free", "tree", "sequence")},
+            "num_running": self.scheduler.num_running,
+            "num_waiting": self.scheduler.num_waiting,
+            "plan_s": times.plan_s,
+            "device_s": times.device_s,
+            "commit_s": times.commit_s,
+            "compilations": len(self.executor.shapes),
+            "shapes": [
+                {**dataclasses.asdict(shape), "first_run_s": seconds}
+                for shape, seconds in self.executor.shapes.items()
+            ],
+        }
+
+
+def build(config: EngineConfig) -> Parts:
+    """Load the model, make pool, cache, scheduler and executor, and start the loop.
+
+    Raises:
+        ConfigError, ModelLoadError, UnsupportedBackend: see `Engine`.
+    """
+    platform = jax.default_backend()
+    model = load_model(config.model, config.dtype, config.seed)
+    context = _context_len(config, model.config)
+    kv_dtype = config.kv_dtype or config.dtype
+    kv_tokens = config.kv_tokens or _fitting_tokens(
+        model.config.kv_bytes_per_token(kv_dtype), config.max_running * context
+    )
+    config = dataclasses.replace(
+        config, kv_dtype=kv_dtype, kv_tokens=kv_tokens, max_context_len=context
+    )
+    size = config.page_size
+    pool = PagePool(1 + -(-kv_tokens // size), size)
+    pages = PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
+    attention = select_attention(config.attention, platform, size)
+    siblings = build_siblings(config.siblings)
+    if siblings.shares_planned and not attention.writes_first:
+        raise UnsupportedBackend(
+            f"siblings: share_planned needs K/V written before attention reads them, which "
+            f"attention={attention.name!r} does not do; use siblings: defer"
+        )
+    budget = max(config.token_budget, BLOCK_TOKENS)
+    executor = JaxExecutor(
+        config=model.config,
+        weights=model.weights,
+        attention=attention,
+        ladder=make_ladder(config.max_running, budget, -(-context // size), model.config.vocab_size),
+        num_pages=pool.num_pages,
+        page_size=size,
+        kv_dtype=kv_dtype,
+        valid_vocab=min(model.tokenizer.vocab_size, model.config.vocab_size),
+        num_mask_rows=1,
+    )
+    if config.warmup == "full":
+        executor.warm_up()
+    scheduler = Scheduler(
+        pages=pages,
+        policy=build_policy(config.policy),
+        siblings=siblings,
+        growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
+        retract=LeastProgress(),
+        tokenizer=model.tokenizer,
+        limits=Limits(config.max_running, budget, BLOCK_TOKENS, context),
+        seed=config.seed,
+        now=executor.now,
+        debug_checks=config.debug_checks,
+    )
+    loop = EngineLoop(scheduler, executor)
+    return Parts(
+        config, model.config, model.tokenizer, pages, scheduler, executor, attention, loop
+    )
+
+
+def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size: int) -> Ladder:
+    """Return the shapes for an engine's limits.
+
+    Args:
+        max_running: rows a step at most.
+        token_budget: new tokens a step at most, in blocks of BLOCK_TOKENS.
+        max_pages: P, pages of the longest sequence.
+        vocab_size: V.
+    """
+    most = token_budget // BLOCK_TOKENS * BLOCK_TOKENS
+    tokens = _ladder(64, 4, most)
+    blocks = [(-(-t // bq), bq) for t in tokens for bq in (64, BLOCK_TOKENS)]
+    return Ladder(
+        decode=_ladder(1, 4, max_running),
+        mixed_decode=_ladder(4, 16, max_running),
+        blocks=tuple(dict.fromkeys(blocks)),
+        pages=_ladder(256, 4, max_pages),
+        targets=(0, 64, most + max_running),
+        adjustments=(0, 64, 1024, vocab_size),
+        top=(0, 8, 32),
+    )
+
+
+def _ladder(first: int, factor: int, last: int) -> tuple[int, ...]:
+    sizes = []
+    while first < last:
+        sizes.append(first)
+        first *= factor
+    return (*sizes, last)
+
+
+def _context_len(config: EngineConfig, model: ModelConfig) -> int:
+    longest = model.max_position
+    if model.sliding_window is not None:
+        longest = min(longest, model.sliding_window)
+    wanted = config.max_context_len
+    if wanted is not None and wanted > longest:
+        raise ConfigError(
+            f"max_context_len={wanted} is beyond the model's {longest} tokens; lower it"
+        )
+    return wanted or longest
+
+
+def _fitting_tokens(bytes_per_token: int, most: int) -> int:
+    """Return how many tokens of K/V fit: most of an accelerator, a tenth of a host's free memory."""
+    stats = jax.devices()[0].memory_stats()
+    if stats is not None and "bytes_limit" in stats:
+        room = int(0.85 * (stats["bytes_limit"] - stats["bytes_in_use"]))
+    else:
+        room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10
+    return max(1, min(most, room // bytes_per_token))

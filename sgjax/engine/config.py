@@ -1,0 +1,83 @@
+"""EngineConfig: what `sgl.Engine` takes from a YAML file, a dict or keywords.
+
+HOST, no jax. Imports typed and the specs of the layers below.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from sgjax.cache import CacheSpec, EvictionSpec, LruSpec, TreeSpec
+from sgjax.errors import ConfigError
+from sgjax.schedule import PolicySpec, SiblingsSpec
+from sgjax.schedule.spec import DeferSpec, LpmSpec
+from sgjax.typed import FORBID_EXTRA, load_yaml, validate
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """The engine's configuration.
+
+    Attributes:
+        model: preset, folder, .gguf file or `random:<preset>`.
+        dtype: of weights and activations.
+        kv_dtype: of keys and values; None takes `dtype`.
+        page_size: S, tokens a page of K/V holds.
+        kv_tokens: tokens the K/V pool holds; None takes what fits.
+        max_context_len: tokens of one sequence, prompt and output; None takes the model's.
+        max_running: sequences that run at once.
+        token_budget: new tokens a step.
+        cache: the prefix cache.
+        eviction: which cached prefix goes first.
+        policy: the order of admission.
+        siblings: what to do about a prefix that is being computed.
+        attention: backend of attention; "auto" takes the platform's own.
+        seed: of sampling where a request has none, and of random weights.
+        warmup: "lazy" compiles a step's shape when it first occurs, "full" all of them at start.
+        debug_checks: verify the page invariant after every step.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+
+    model: str = "smollm2-135m"
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    kv_dtype: Literal["bfloat16", "float32"] | None = None
+    page_size: int = 1
+    kv_tokens: int | None = None
+    max_context_len: int | None = None
+    max_running: int = 64
+    token_budget: int = 1024
+    cache: CacheSpec = field(default_factory=TreeSpec)
+    eviction: EvictionSpec = field(default_factory=LruSpec)
+    policy: PolicySpec = field(default_factory=LpmSpec)
+    siblings: SiblingsSpec = field(default_factory=DeferSpec)
+    attention: str = "auto"
+    seed: int = 0
+    warmup: Literal["lazy", "full"] = "lazy"
+    debug_checks: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("page_size", "kv_tokens", "max_context_len", "max_running", "token_budget"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} is not allowed; it must be at least 1")
+
+
+def resolve(config: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> EngineConfig:
+    """Return the configuration that a file or dict and keywords make together.
+
+    Args:
+        config: a YAML file, a mapping, or None.
+        overrides: keys that win over `config`.
+
+    Raises:
+        ConfigError: unreadable file, unknown key, value out of range.
+    """
+    if isinstance(config, str | Path):
+        where, data = str(config), load_yaml(Path(config))
+    else:
+        where, data = "engine config", config
+    if data is not None and not isinstance(data, Mapping):
+        raise ConfigError(f"{where}: got {type(data).__name__}, a mapping of keys is needed")
+    return validate(EngineConfig, {**(data or {}), **overrides}, where)

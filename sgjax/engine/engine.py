@@ -1,0 +1,286 @@
+"""Engine: the public face of the runtime (api.md section 2).
+
+Imports its neighbours, tokens and types; jax comes in through `build`. Everything here runs on the
+callers' threads and speaks to the loop by messages.
+"""
+
+import asyncio
+import queue
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sgjax.engine.build import build
+from sgjax.engine.config import EngineConfig, resolve
+from sgjax.engine.inputs import Call, RequestIds, read_call
+from sgjax.engine.results import Result, refusal, result_of
+from sgjax.errors import SgjaxError
+from sgjax.tokens.base import Tokenizer
+from sgjax.types import Delta, FinishKind, Request
+
+Heard = tuple[int, Delta | Exception]
+
+
+class Engine:
+    """Run a model in this process.
+
+    Args:
+        model: a preset, a folder, a .gguf file, or `random:<preset>`; overrides the config's.
+        config: a YAML file or a dict with the keys of `EngineConfig`.
+        **overrides: keys of `EngineConfig`; they win over `config`.
+
+    Raises:
+        ConfigError: an unknown key or a value that is not allowed.
+        ModelLoadError: the model cannot be loaded.
+        UnsupportedBackend: a backend that this machine does not have.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        config: str | Path | Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> None:
+        if model is not None:
+            overrides["model"] = model
+        self.config: EngineConfig = resolve(config, overrides)
+        self._parts = build(self.config)
+        self._loop = self._parts.loop
+        self._ids = RequestIds()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Return the model's tokenizer."""
+        return self._parts.tokenizer
+
+    def generate(
+        self,
+        prompt: str | list[str] | None = None,
+        sampling_params: Mapping[str, Any] | list[Mapping[str, Any]] | None = None,
+        input_ids: list[int] | list[list[int]] | None = None,
+        image_data: object = None,
+        return_logprob: bool = False,
+        logprob_start_len: int = -1,
+        top_logprobs_num: int = 0,
+        stream: bool = False,
+    ) -> Result | list[Result] | Iterator[Result]:
+        """Generate from one prompt or a list of them.
+
+        Args:
+            prompt: text, or a list of texts.
+            sampling_params: a dict for all prompts, or a list of one per prompt.
+            input_ids: token ids instead of `prompt`.
+            image_data: images; refused unless the model sees.
+            return_logprob: report log-probabilities of output tokens.
+            logprob_start_len: with it, prompt log-probabilities from this index on; -1 reports
+                none. The first entry's is None.
+            top_logprobs_num: likeliest alternatives to report beside each.
+            stream: return an iterator of partial results, each with the whole text so far.
+
+        Returns:
+            A result, a list of results in the order of the prompts, or an iterator. In a list a
+            refused request has finish_reason "abort" with the message; others are not harmed.
+
+        Raises:
+            SgjaxError: the only request is refused, aborted or fails.
+        """
+        call = self._read(
+            prompt, sampling_params, input_ids, image_data, return_logprob, logprob_start_len,
+            top_logprobs_num, stream,
+        )
+        inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+        if stream:
+            return self._stream(call, inbox)
+        results: list[Result | None] = [None] * len(call.requests)
+        self._submit(call, lambda index, heard: inbox.put((index, heard)))
+        try:
+            for _ in call.requests:
+                index, heard = inbox.get()
+                results[index] = self._finished(call, heard)
+        except BaseException:
+            self._abort_all(call)
+            raise
+        done = [result for result in results if result is not None]
+        return done if call.batched else done[0]
+
+    async def async_generate(
+        self,
+        prompt: str | list[str] | None = None,
+        sampling_params: Mapping[str, Any] | list[Mapping[str, Any]] | None = None,
+        input_ids: list[int] | list[list[int]] | None = None,
+        image_data: object = None,
+        return_logprob: bool = False,
+        logprob_start_len: int = -1,
+        top_logprobs_num: int = 0,
+        stream: bool = False,
+    ) -> Result | list[Result] | AsyncIterator[Result]:
+        """Generate without blocking the event loop; as `generate`, with an async iterator.
+
+        Cancelling the awaiting task aborts its requests.
+        """
+        call = self._read(
+            prompt, sampling_params, input_ids, image_data, return_logprob, logprob_start_len,
+            top_logprobs_num, stream,
+        )
+        loop = asyncio.get_running_loop()
+        inbox: asyncio.Queue[Heard] = asyncio.Queue()
+
+        def hear(index: int, heard: Delta | Exception) -> None:
+            loop.call_soon_threadsafe(inbox.put_nowait, (index, heard))
+
+        if stream:
+            return self._async_stream(call, inbox, hear)
+        results: list[Result | None] = [None] * len(call.requests)
+        self._submit(call, hear)
+        try:
+            for _ in call.requests:
+                index, heard = await inbox.get()
+                results[index] = self._finished(call, heard)
+        except BaseException:
+            self._abort_all(call)
+            raise
+        done = [result for result in results if result is not None]
+        return done if call.batched else done[0]
+
+    def submit(self, requests: list[Request], hear: Callable[[int, Delta | Exception], None]) -> None:
+        """Enqueue finished `Request`s together: what the language's local backend calls.
+
+        Args:
+            requests: with ids from `new_id`.
+            hear: called on the loop's thread with a request's index and its delta or error.
+        """
+        self._loop.submit(
+            [(r, lambda heard, i=i: hear(i, heard)) for i, r in enumerate(requests)]  # type: ignore[misc]
+        )
+
+    def new_id(self) -> str:
+        """Return a request id that is unique in this engine."""
+        return self._ids.next()
+
+    def release_hint(self, hint_id: str) -> None:
+        """Stop expecting followers of a hint that have not been submitted."""
+        self._loop.call(lambda: self._parts.scheduler.release_hint(hint_id))
+
+    def abort(self, rid: str) -> None:
+        """Abort a request by the id its results carry; nothing happens if it is over."""
+        self._loop.abort(rid)
+
+    def flush_cache(self) -> bool:
+        """Drop all cached prefixes; return False, and do nothing, while requests are alive."""
+        return self._loop.call(self._parts.scheduler.flush_cache)
+
+    def get_server_info(self) -> dict[str, Any]:
+        """Return resolved config, device, executor kind and counters."""
+        return self._loop.call(self._parts.info)
+
+    def shutdown(self) -> None:
+        """Stop the engine; requests that are alive fail."""
+        self._loop.stop()
+
+    def _read(
+        self, prompt: object, sampling_params: object, input_ids: object, image_data: object,
+        return_logprob: bool, logprob_start_len: int, top_logprobs_num: int, stream: bool,
+    ) -> Call:
+        if image_data is not None:
+            raise SgjaxError(
+                f"image_data was given, but model {self.config.model!r} takes no images; drop it"
+            )
+        return read_call(
+            self.tokenizer, self._ids, prompt, sampling_params, input_ids, return_logprob,
+            logprob_start_len, top_logprobs_num, stream,
+        )
+
+    def _submit(self, call: Call, hear: Callable[[int, Delta | Exception], None]) -> None:
+        good = [(i, r) for i, r in enumerate(call.requests) if isinstance(r, Request)]
+        for i, refused in enumerate(call.requests):
+            if not isinstance(refused, Request):
+                hear(i, refused)
+        self.submit([r for _, r in good], lambda at, heard: hear(good[at][0], heard))
+
+    def _finished(self, call: Call, heard: Delta | Exception) -> Result:
+        """Return a result; raise its error instead where the call has only one request."""
+        error: Exception | None = heard if isinstance(heard, Exception) else None
+        completion = heard.completion if isinstance(heard, Delta) else None
+        if completion is not None and completion.finish.kind is FinishKind.ABORT:
+            error = completion.finish.error
+        if error is not None and not call.batched:
+            raise error
+        if completion is None:
+            assert error is not None
+            return refusal(error)
+        return result_of(completion, self.tokenizer)
+
+    def _stream(self, call: Call, inbox: "queue.SimpleQueue[Heard]") -> Iterator[Result]:
+        self._submit(call, lambda index, heard: inbox.put((index, heard)))
+        partial = _Partial(len(call.requests))
+        try:
+            while partial.alive:
+                index, heard = inbox.get()
+                yield self._piece(call, partial, index, heard)
+        finally:
+            if partial.alive:
+                self._abort_all(call)
+
+    async def _async_stream(
+        self,
+        call: Call,
+        inbox: "asyncio.Queue[Heard]",
+        hear: Callable[[int, Delta | Exception], None],
+    ) -> AsyncIterator[Result]:
+        self._submit(call, hear)
+        partial = _Partial(len(call.requests))
+        try:
+            while partial.alive:
+                index, heard = await inbox.get()
+                yield self._piece(call, partial, index, heard)
+        finally:
+            if partial.alive:
+                self._abort_all(call)
+
+    def _piece(self, call: Call, partial: "_Partial", index: int, heard: Delta | Exception) -> Result:
+        """Return the next partial result of a stream; batched ones carry their index."""
+        place = {"index": index} if call.batched else {}
+        if isinstance(heard, Delta) and heard.completion is None:
+            request = call.requests[index]
+            assert isinstance(request, Request)
+            text, ids = partial.extend(index, heard)
+            meta = {
+                "id": heard.id,
+                "prompt_tokens": len(request.tokens),
+                "completion_tokens": len(ids),
+                "finish_reason": None,
+            }
+            return {"text": text, "output_ids": ids, "meta_info": meta, **place}
+        partial.alive -= 1
+        return {**self._finished(call, heard), **place}
+
+    def _abort_all(self, call: Call) -> None:
+        for request in call.requests:
+            if isinstance(request, Request):
+                self._loop.abort(request.id)
+
+
+class _Partial:
+    """Texts so far of a stream's outputs."""
+
+    def __init__(self, count: int) -> None:
+        self.alive = count
+        self._texts = [""] * count
+        self._ids: list[list[int]] = [[] for _ in range(count)]
+
+    def extend(self, index: int, delta: Delta) -> tuple[str, list[int]]:
+        self._texts[index] += delta.text
+        self._ids[index] = [*self._ids[index], *delta.token_ids]
+        return self._texts[index], self._ids[index]

@@ -1,0 +1,124 @@
+"""JaxExecutor: the only owner of device arrays; runs plans as jitted steps.
+
+DEVICE. Imports jax, kernels, models, schedule and its neighbours. The K/V pool is donated to every
+step and replaced by what comes back, so it exists once.
+"""
+
+import functools
+import time
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sgjax.engine.pack import Ladder, Shape, dummy_batch, pack, row_slots
+from sgjax.engine.step import StepArrays, step
+from sgjax.kernels.base import Attention
+from sgjax.models.config import ModelConfig
+from sgjax.models.llama import LlamaWeights, make_kv
+from sgjax.schedule import Plan, StepOutput
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A step on its way.
+
+    Attributes:
+        plan: what was submitted.
+        shape: the shape it was packed into.
+        arrays: the step's results, perhaps still being computed.
+        started_s: when it was submitted.
+    """
+
+    plan: Plan
+    shape: Shape
+    arrays: StepArrays
+    started_s: float
+
+
+class JaxExecutor:
+    """Run plans on JAX's default device.
+
+    Args:
+        config: the model.
+        weights: its weights.
+        attention: the attention backend, chosen once.
+        ladder: the shapes steps are packed into.
+        num_pages: N pages of K/V.
+        page_size: S tokens a page.
+        kv_dtype: "float32" or "bfloat16".
+        valid_vocab: ids below it may be sampled (rule 11).
+        num_mask_rows: U rows of the mask table; row 0 allows everything.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: LlamaWeights,
+        attention: Attention,
+        ladder: Ladder,
+        num_pages: int,
+        page_size: int,
+        kv_dtype: str,
+        valid_vocab: int,
+        num_mask_rows: int,
+    ) -> None:
+        self._config = config
+        self._weights = weights
+        self._ladder = ladder
+        self._page_size = page_size
+        self._platform = jax.default_backend()
+        self._kv = make_kv(config, num_pages * page_size, kv_dtype, self._platform)
+        words = -(-config.vocab_size // 32)
+        self._masks = jnp.full((num_mask_rows, words), 0xFFFFFFFF, jnp.uint32)
+        run = functools.partial(step, config, attention=attention, valid_vocab=valid_vocab)
+        self._step = jax.jit(run, static_argnames=("top",), donate_argnums=(1,))
+        self.shapes: dict[Shape, float] = {}
+        """Shapes run so far, and the seconds their first run took (compilation included)."""
+
+    @property
+    def kind(self) -> str:
+        """Return `cpu`, `gpu` or `tpu`."""
+        return self._platform
+
+    def now(self) -> float:
+        """Return seconds on a monotonic clock."""
+        return time.perf_counter()
+
+    def warm_up(self) -> None:
+        """Compile every shape of the ladder that plain requests can need."""
+        for shape in self._ladder.warmup_shapes():
+            batch = dummy_batch(shape, self._config.vocab_size)
+            jax.block_until_ready(self._run(shape, batch).next_token)
+
+    def submit(self, plan: Plan) -> Submitted:
+        """Start a step."""
+        started_s = self.now()
+        shape, batch = pack(plan, self._ladder, self._page_size, self._config.vocab_size)
+        return Submitted(plan, shape, self._run(shape, batch), started_s)
+
+    def wait(self, ticket: Submitted) -> StepOutput:
+        """Return the step's output when it is done."""
+        arrays: StepArrays = jax.device_get(ticket.arrays)
+        slots = row_slots(ticket.plan, ticket.shape.D)
+        sampled = np.array([row.sample for row in ticket.plan.rows])
+        num_targets = sum(len(row.targets) for row in ticket.plan.rows)
+        return StepOutput(
+            next_token=np.where(sampled, arrays.next_token[slots], -1),
+            logprob=arrays.logprob[slots],
+            top_ids=arrays.top_ids[slots],
+            top_logprobs=arrays.top_logprobs[slots],
+            target_logprob=arrays.target_logprob[:num_targets],
+            target_top_ids=arrays.target_top_ids[:num_targets],
+            target_top_logprobs=arrays.target_top_logprobs[:num_targets],
+            device_s=self.now() - ticket.started_s,
+        )
+
+    def _run(self, shape: Shape, batch: object) -> StepArrays:
+        started_s = self.now()
+        self._kv, arrays = self._step(self._weights, self._kv, self._masks, batch, top=shape.top)
+        if shape not in self.shapes:
+            jax.block_until_ready(arrays.next_token)
+            self.shapes[shape] = self.now() - started_s
+        return arrays

@@ -1,0 +1,146 @@
+"""EngineLoop: the one thread that owns Scheduler and Executor; all else talks to it by messages.
+
+Imports schedule and types. Inbox: commands, taken between steps. Outbox: each request's listener is
+called on the loop's thread with its deltas.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sgjax.schedule import Executor, Scheduler
+from sgjax.types import Delta, Request
+
+T = TypeVar("T")
+Listener = Callable[[Delta | Exception], None]
+
+
+@dataclass
+class LoopTimes:
+    """Seconds spent, by part of the step."""
+
+    plan_s: float = 0.0
+    device_s: float = 0.0
+    commit_s: float = 0.0
+
+
+class EngineLoop:
+    """Run steps while there is work; sleep on the inbox while there is none.
+
+    Args:
+        scheduler: plans and commits; touched by the loop's thread alone once this is made.
+        executor: runs the plans; likewise.
+    """
+
+    def __init__(self, scheduler: Scheduler, executor: Executor) -> None:
+        self._scheduler = scheduler
+        self._executor = executor
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._listeners: dict[str, Listener] = {}
+        self._crash: Exception | None = None
+        self._stopped = False
+        self.times = LoopTimes()
+        self._thread = threading.Thread(target=self._main, name="sgjax-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, requests: list[tuple[Request, Listener]]) -> None:
+        """Enqueue requests together; each listener hears deltas, or the error that refused it."""
+        self._inbox.put(lambda: self._add(requests))
+
+    def abort(self, request_id: str) -> None:
+        """Abort a request, if it is still alive."""
+        self._inbox.put(lambda: void(self._scheduler.abort(request_id)))
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function on the loop's thread, between two steps, and return its result."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function())
+            except Exception as error:
+                future.set_exception(error)
+
+        if threading.current_thread() is self._thread:
+            return function()
+        self._inbox.put(run)
+        return future.result()
+
+    def stop(self) -> None:
+        """End the thread after the step in flight; live requests hear that it stopped."""
+        if not self._stopped:
+            self._stopped = True
+            self._inbox.put(None)
+            self._thread.join()
+
+    def _main(self) -> None:
+        while True:
+            idle = self._crash is not None or not self._scheduler.has_work
+            if not self._drain(block=idle):
+                self._fail_all(RuntimeError("the engine was shut down"))
+                return
+            if self._crash is None:
+                try:
+                    self._step()
+                except Exception as error:
+                    # The pool may be half written: nothing after this can be trusted.
+                    self._crash = error
+                    self._fail_all(error)
+
+    def _drain(self, block: bool) -> bool:
+        """Run all commands that are there, at least one if `block`; return False to stop."""
+        while True:
+            try:
+                command = self._inbox.get(block=block)
+            except queue.Empty:
+                self._deliver(self._scheduler.take_events())
+                return True
+            if command is None:
+                return False
+            command()
+            block = False
+
+    def _step(self) -> None:
+        now = self._executor.now
+        started_s = now()
+        plan = self._scheduler.plan()
+        planned_s = now()
+        self.times.plan_s += planned_s - started_s
+        if plan is None:
+            self._deliver(self._scheduler.take_events())
+            return
+        out = self._executor.wait(self._executor.submit(plan))
+        done_s = now()
+        self.times.device_s += done_s - planned_s
+        events = self._scheduler.commit(plan, out)
+        self.times.commit_s += now() - done_s
+        self._deliver(events)
+
+    def _add(self, requests: list[tuple[Request, Listener]]) -> None:
+        for request, listener in requests:
+            try:
+                if self._crash is not None:
+                    raise self._crash
+                self._scheduler.add(request)
+                self._listeners[request.id] = listener
+            except Exception as error:
+                listener(error)
+
+    def _deliver(self, events: list[Delta]) -> None:
+        for delta in events:
+            if delta.completion is None:
+                self._listeners[delta.id](delta)
+            else:
+                self._listeners.pop(delta.id)(delta)
+
+    def _fail_all(self, error: Exception) -> None:
+        listeners, self._listeners = self._listeners, {}
+        for listener in listeners.values():
+            listener(error)
+
+
+def void(_: object) -> None:
+    """Drop a result."""
