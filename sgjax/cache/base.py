@@ -14,7 +14,7 @@ cut to whole pages by the cache itself.
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +45,16 @@ class CacheNode(Protocol):
     @property
     def num_tokens(self) -> int:
         """Return the number of tokens on the path from the root to the end of this node."""
+        ...
+
+    @property
+    def parent(self) -> "CacheNode | None":
+        """Return the node above, None for a root; an evicted node keeps it."""
+        ...
+
+    @property
+    def children(self) -> "Mapping[Slot, CacheNode]":
+        """Return the nodes below, by the first page of their keys."""
         ...
 
 

@@ -37,12 +37,26 @@ class TableEntry:
         pages: i32[n / S] their pages; other entries may hold the same.
         num_tokens: n.
         pins: pins of the entry.
+        parent, children: none: a table has no tree.
         last_used, hits, created: see `UsedNode`.
     """
 
-    __slots__ = ("created", "hits", "id", "key", "last_used", "num_tokens", "pages", "pins")
+    __slots__ = (
+        "children",
+        "created",
+        "hits",
+        "id",
+        "key",
+        "last_used",
+        "num_tokens",
+        "pages",
+        "parent",
+        "pins",
+    )
 
     def __init__(self, entry_id: int, key: Keys, pages: Pages, clock: int) -> None:
+        self.parent: CacheNode | None = None
+        self.children: dict[Slot, CacheNode] = {}
         self.id = entry_id
         self.key = key
         self.pages = pages

@@ -21,11 +21,14 @@ class RootNode:
         id: 0.
         num_tokens: 0.
         pins: pins of the root; they keep nothing.
+        parent, children: none.
     """
 
-    __slots__ = ("id", "num_tokens", "pins")
+    __slots__ = ("children", "id", "num_tokens", "parent", "pins")
 
     def __init__(self) -> None:
+        self.parent: CacheNode | None = None
+        self.children: dict[Slot, CacheNode] = {}
         self.id = 0
         self.num_tokens = 0
         self.pins = 0

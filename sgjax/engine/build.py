@@ -111,7 +111,9 @@ def build(config: EngineConfig) -> Parts:
         config=model.config,
         weights=model.weights,
         attention=attention,
-        ladder=make_ladder(config.max_running, budget, -(-context // size), model.config.vocab_size),
+        ladder=make_ladder(
+            config.max_running, budget, -(-context // size), model.config.vocab_size
+        ),
         num_pages=pool.num_pages,
         page_size=size,
         kv_dtype=kv_dtype,
@@ -133,9 +135,7 @@ def build(config: EngineConfig) -> Parts:
         debug_checks=config.debug_checks,
     )
     loop = EngineLoop(scheduler, executor)
-    return Parts(
-        config, model.config, model.tokenizer, pages, scheduler, executor, attention, loop
-    )
+    return Parts(config, model.config, model.tokenizer, pages, scheduler, executor, attention, loop)
 
 
 def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size: int) -> Ladder:
@@ -182,7 +182,7 @@ def _context_len(config: EngineConfig, model: ModelConfig) -> int:
 
 
 def _fitting_tokens(bytes_per_token: int, most: int) -> int:
-    """Return how many tokens of K/V fit: most of an accelerator, a tenth of a host's free memory."""
+    """Return how many tokens of K/V fit: most of a device, a tenth of a host's free memory."""
     stats = jax.devices()[0].memory_stats()
     if stats is not None and "bytes_limit" in stats:
         room = int(0.85 * (stats["bytes_limit"] - stats["bytes_in_use"]))

@@ -64,7 +64,9 @@ class EngineConfig:
                 raise ConfigError(f"{name}={value} is not allowed; it must be at least 1")
 
 
-def resolve(config: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> EngineConfig:
+def resolve(
+    config: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, Any]
+) -> EngineConfig:
     """Return the configuration that a file or dict and keywords make together.
 
     Args:

@@ -15,7 +15,7 @@ from sgjax.engine.build import build
 from sgjax.engine.config import EngineConfig, resolve
 from sgjax.engine.inputs import Call, RequestIds, read_call
 from sgjax.engine.results import Result, refusal, result_of
-from sgjax.errors import SgjaxError
+from sgjax.errors import UnsupportedBackend
 from sgjax.tokens.base import Tokenizer
 from sgjax.types import Delta, FinishKind, Request
 
@@ -97,8 +97,14 @@ class Engine:
             SgjaxError: the only request is refused, aborted or fails.
         """
         call = self._read(
-            prompt, sampling_params, input_ids, image_data, return_logprob, logprob_start_len,
-            top_logprobs_num, stream,
+            prompt,
+            sampling_params,
+            input_ids,
+            image_data,
+            return_logprob,
+            logprob_start_len,
+            top_logprobs_num,
+            stream,
         )
         inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         if stream:
@@ -131,8 +137,14 @@ class Engine:
         Cancelling the awaiting task aborts its requests.
         """
         call = self._read(
-            prompt, sampling_params, input_ids, image_data, return_logprob, logprob_start_len,
-            top_logprobs_num, stream,
+            prompt,
+            sampling_params,
+            input_ids,
+            image_data,
+            return_logprob,
+            logprob_start_len,
+            top_logprobs_num,
+            stream,
         )
         loop = asyncio.get_running_loop()
         inbox: asyncio.Queue[Heard] = asyncio.Queue()
@@ -154,7 +166,9 @@ class Engine:
         done = [result for result in results if result is not None]
         return done if call.batched else done[0]
 
-    def submit(self, requests: list[Request], hear: Callable[[int, Delta | Exception], None]) -> None:
+    def submit(
+        self, requests: list[Request], hear: Callable[[int, Delta | Exception], None]
+    ) -> None:
         """Enqueue finished `Request`s together: what the language's local backend calls.
 
         Args:
@@ -190,16 +204,30 @@ class Engine:
         self._loop.stop()
 
     def _read(
-        self, prompt: object, sampling_params: object, input_ids: object, image_data: object,
-        return_logprob: bool, logprob_start_len: int, top_logprobs_num: int, stream: bool,
+        self,
+        prompt: object,
+        sampling_params: object,
+        input_ids: object,
+        image_data: object,
+        return_logprob: bool,
+        logprob_start_len: int,
+        top_logprobs_num: int,
+        stream: bool,
     ) -> Call:
         if image_data is not None:
-            raise SgjaxError(
+            raise UnsupportedBackend(
                 f"image_data was given, but model {self.config.model!r} takes no images; drop it"
             )
         return read_call(
-            self.tokenizer, self._ids, prompt, sampling_params, input_ids, return_logprob,
-            logprob_start_len, top_logprobs_num, stream,
+            self.tokenizer,
+            self._ids,
+            prompt,
+            sampling_params,
+            input_ids,
+            return_logprob,
+            logprob_start_len,
+            top_logprobs_num,
+            stream,
         )
 
     def _submit(self, call: Call, hear: Callable[[int, Delta | Exception], None]) -> None:
@@ -249,7 +277,9 @@ class Engine:
             if partial.alive:
                 self._abort_all(call)
 
-    def _piece(self, call: Call, partial: "_Partial", index: int, heard: Delta | Exception) -> Result:
+    def _piece(
+        self, call: Call, partial: "_Partial", index: int, heard: Delta | Exception
+    ) -> Result:
         """Return the next partial result of a stream; batched ones carry their index."""
         place = {"index": index} if call.batched else {}
         if isinstance(heard, Delta) and heard.completion is None:

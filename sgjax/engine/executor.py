@@ -7,6 +7,7 @@ step and replaced by what comes back, so it exists once.
 import functools
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import numpy as np
 from sgjax.engine.pack import Ladder, Shape, dummy_batch, pack, row_slots
 from sgjax.engine.step import StepArrays, step
 from sgjax.kernels.base import Attention
+from sgjax.kernels.batch import Batch
 from sgjax.models.config import ModelConfig
 from sgjax.models.llama import LlamaWeights, make_kv
 from sgjax.schedule import Plan, StepOutput
@@ -90,7 +92,7 @@ class JaxExecutor:
         """Compile every shape of the ladder that plain requests can need."""
         for shape in self._ladder.warmup_shapes():
             batch = dummy_batch(shape, self._config.vocab_size)
-            jax.block_until_ready(self._run(shape, batch).next_token)
+            self._run(shape, batch)
 
     def submit(self, plan: Plan) -> Submitted:
         """Start a step."""
@@ -100,7 +102,7 @@ class JaxExecutor:
 
     def wait(self, ticket: Submitted) -> StepOutput:
         """Return the step's output when it is done."""
-        arrays: StepArrays = jax.device_get(ticket.arrays)
+        arrays: Any = jax.device_get(ticket.arrays)  # the same structure, in numpy
         slots = row_slots(ticket.plan, ticket.shape.D)
         sampled = np.array([row.sample for row in ticket.plan.rows])
         num_targets = sum(len(row.targets) for row in ticket.plan.rows)
@@ -115,10 +117,11 @@ class JaxExecutor:
             device_s=self.now() - ticket.started_s,
         )
 
-    def _run(self, shape: Shape, batch: object) -> StepArrays:
+    def _run(self, shape: Shape, batch: Batch) -> StepArrays:
         started_s = self.now()
+        arrays: StepArrays
         self._kv, arrays = self._step(self._weights, self._kv, self._masks, batch, top=shape.top)
         if shape not in self.shapes:
-            jax.block_until_ready(arrays.next_token)
+            arrays.next_token.block_until_ready()
             self.shapes[shape] = self.now() - started_s
         return arrays

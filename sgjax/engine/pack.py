@@ -6,12 +6,13 @@ written in kernels.batch.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sgjax.kernels.batch import Batch, Layout, Sampling
-from sgjax.schedule import Plan, PlanRow, Sequence
+from sgjax.schedule import Plan, Sequence
 
 Ints = NDArray[np.int32]
 
@@ -36,12 +37,12 @@ class Shape:
     top: int
 
     @property
-    def T(self) -> int:
+    def T(self) -> int:  # noqa: N802 - the shape letter
         """Return the packed tokens."""
         return self.D + self.G * self.BQ
 
     @property
-    def B(self) -> int:
+    def B(self) -> int:  # noqa: N802 - the shape letter
         """Return the sequences."""
         return self.D + self.G
 
@@ -153,15 +154,13 @@ def dummy_batch(shape: Shape, vocab_size: int) -> Batch:
 
 def _pack_tokens(
     plan: Plan, slots: list[int], shape: Shape, page_size: int
-) -> tuple[Layout, Ints, Ints, Ints]:
+) -> tuple[Layout, Any, Any, Any]:
     """Return layout, tokens, logit rows and targets."""
     D, G, BQ = shape.D, shape.G, shape.BQ
-    tokens, positions, out_slots = (np.zeros(shape.T, np.int32) for _ in range(3))
-    kv_lens = np.zeros(shape.B, np.int32)
-    page_table = np.zeros((shape.B, shape.P), np.int32)
-    block_row, block_start, block_len = (np.zeros(G, np.int32) for _ in range(3))
-    logit_rows = np.zeros(shape.B + shape.X, np.int32)
-    targets = np.zeros(shape.B + shape.X, np.int32)
+    tokens, positions, out_slots = (_zeros(shape.T) for _ in range(3))
+    kv_lens, page_table = _zeros(shape.B), _zeros(shape.B, shape.P)
+    block_row, block_start, block_len = (_zeros(G) for _ in range(3))
+    logit_rows, targets = (_zeros(shape.B + shape.X) for _ in range(2))
     block, extra = 0, shape.B
     for row, b in zip(plan.rows, slots, strict=True):
         seq, start, end = row.seq, row.start, row.end
@@ -197,15 +196,11 @@ def _pack_sampling(
     adjusted: dict[int, Adjustments],
 ) -> Sampling:
     B, Q = shape.B, shape.Q
-    temperature = np.zeros(B, np.float32)
-    top_k = np.full(B, vocab_size, np.int32)
-    top_p = np.ones(B, np.float32)
-    min_p = np.zeros(B, np.float32)
-    seed = np.zeros(B, np.uint32)
-    position, mask_row, pair_row = (np.zeros(B, np.int32) for _ in range(3))
-    ids = np.zeros((B, Q), np.int32)
-    mul = np.ones((B, Q), np.float32)
-    add = np.zeros((B, Q), np.float32)
+    temperature, top_p, min_p = (_zeros(B, dtype=np.float32) for _ in range(3))
+    top_k, position, mask_row, pair_row = (_zeros(B) for _ in range(4))
+    seed = _zeros(B, dtype=np.uint32)
+    ids, mul, add = _zeros(B, Q), _zeros(B, Q, dtype=np.float32), _zeros(B, Q, dtype=np.float32)
+    top_k[:], top_p[:], mul[:] = vocab_size, 1, 1
     for index, (row, b) in enumerate(zip(plan.rows, slots, strict=True)):
         if not row.sample:
             continue
@@ -250,6 +245,11 @@ def adjustments(seq: Sequence) -> Adjustments:
         np.array([mul.get(i, 1.0) for i in ids], np.float32),
         np.array([add.get(i, 0.0) for i in ids], np.float32),
     )
+
+
+def _zeros(*shape: int, dtype: type[np.generic] = np.int32) -> Any:
+    # Any, because the fields of Batch are typed as what jit makes of these arrays.
+    return np.zeros(shape, dtype)
 
 
 def _is_adjusted(seq: Sequence) -> bool:

@@ -2,7 +2,7 @@
 
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.pages import PageKeeper
-from sgjax.schedule.plan import Executor, Plan, PlanRow, StepOutput, Ticket
+from sgjax.schedule.plan import Executor, Plan, PlanRow, StepOutput
 from sgjax.schedule.policies import Policy
 from sgjax.schedule.retract import LeastProgress, RetractRule
 from sgjax.schedule.scheduler import Limits, Scheduler
@@ -29,7 +29,6 @@ __all__ = [
     "Siblings",
     "SiblingsSpec",
     "StepOutput",
-    "Ticket",
     "WaitingQueue",
     "build_policy",
     "build_siblings",

@@ -5,7 +5,7 @@ some sequences, given the pages they already have.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,10 +87,6 @@ class StepOutput:
     device_s: float
 
 
-class Ticket(Protocol):
-    """A submitted step; opaque to everyone but its executor."""
-
-
 class Executor(Protocol):
     """Run plans. The only owner of weights, K/V arrays, masks and compiled steps."""
 
@@ -99,11 +95,11 @@ class Executor(Protocol):
         """Return `sim`, `cpu`, `gpu` or `tpu`."""
         ...
 
-    def submit(self, plan: Plan) -> Ticket:
-        """Start a step; steps run in the order of submission."""
+    def submit(self, plan: Plan) -> Any:
+        """Start a step and return its ticket; steps run in the order of submission."""
         ...
 
-    def wait(self, ticket: Ticket) -> StepOutput:
+    def wait(self, ticket: Any) -> StepOutput:
         """Return the step's output when it is done."""
         ...
 

@@ -205,7 +205,9 @@ class Scheduler:
         for seq in self._running.values():
             if seq.tokens.length - seq.num_computed == 1:
                 start = seq.num_computed
-                singles.append(PlanRow(seq, start, start + 1, seq.output is not None, seq.logprob_from))
+                singles.append(
+                    PlanRow(seq, start, start + 1, seq.output is not None, seq.logprob_from)
+                )
                 budget -= 1
             else:
                 later.append(seq)
@@ -304,7 +306,9 @@ class Scheduler:
         # Alone, a request may take all there is: what it cannot grow into fails only then.
         expected = growth_tokens if self._running else 0
         size = self._pages.pool.page_size
-        if missing + expected > self._pages.room_tokens or not self._pages.make_room(missing // size):
+        if missing + expected > self._pages.room_tokens or not self._pages.make_room(
+            missing // size
+        ):
             cache.unpin(match.node)
             return False
         self._pages.acquire(seq, match)
