@@ -39,3 +39,7 @@ class ProgramError(SgjaxError, RuntimeError):
 
 class RequestAborted(SgjaxError, RuntimeError):
     """A request was aborted before it finished."""
+
+
+class ResultsError(SgjaxError, RuntimeError):
+    """An experiment's results cannot be written or read."""

@@ -8,7 +8,7 @@ is a tagged union over `type`. Unknown keys are errors that name the nearest val
 import dataclasses
 import difflib
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -90,6 +90,10 @@ def _walk(kind: Any, location: list[str]) -> tuple[Any, list[str]]:
     owner: Any = None
     current: Any = kind
     for part in location:
+        if get_origin(current) is dict:
+            shown.append(part)
+            current = get_args(current)[1]
+            continue
         options = _dataclasses_in(current)
         tagged = [c for c in options if _tag_of(c) == part]
         if tagged and part not in {f.name for c in options for f in dataclasses.fields(c)}:

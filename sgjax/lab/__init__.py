@@ -1,0 +1,1 @@
+"""Experiments: typed YAML in; JSON lines, figure and report out. Nothing imports this package."""

@@ -1,0 +1,159 @@
+"""The experiment file: typed YAML with `key=value` overrides.
+
+Imports typed, the lab's workloads, metrics and expectations. Below `load_experiment` nothing sees
+what the user wrote, except that engine settings stay plain data until the engine validates them.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from sgjax.errors import ConfigError
+from sgjax.lab.expect import parse_expectation
+from sgjax.lab.metrics import METRICS
+from sgjax.lab.workloads import DataSource, WorkloadConfig
+from sgjax.typed import FORBID_EXTRA, load_yaml, nearest, validate
+
+ANSWERS = "answers_digest"
+"""What expectations may compare beside metrics: the digest of all answers of a variant."""
+
+
+@dataclass(frozen=True)
+class BarsFigure:
+    """One panel of bars a metric, one bar a variant.
+
+    Attributes:
+        type: the tag.
+        panels: metrics from left to right; hit rates and computed tokens are drawn with their
+            bound.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["bars"] = "bars"
+    panels: tuple[str, ...] = ("throughput_programs_per_s", "cache_hit_rate", "computed_tokens")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure or table: what is claimed, what is run, what is expected.
+
+    Attributes:
+        name: names the results folder.
+        claim: the sentence under test, with the paper's figure where there is one.
+        workloads: by name.
+        variants: by name, engine settings that differ from `base`.
+        base: engine settings of all variants.
+        metrics: columns of the table.
+        expect: comparisons over `variant.metric`, judged for each workload.
+        seeds: each fixes the order of the programs and the engine's seed.
+        repeats: timed runs a variant; each begins with an empty cache.
+        warmup: run every variant once untimed before it is timed, so that its programs are
+            compiled.
+        interleave: keep the engines of all variants alive and take turns, so that a change of
+            the machine's speed meets all alike; false holds one engine at a time in memory.
+        data: where the workloads' data come from.
+        figure: what is drawn.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    name: str
+    claim: str
+    workloads: dict[str, WorkloadConfig]
+    variants: dict[str, dict[str, Any]]
+    base: dict[str, Any] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ("throughput_programs_per_s", "cache_hit_rate", "computed_tokens")
+    expect: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    repeats: int = 1
+    warmup: bool = True
+    interleave: bool = True
+    data: DataSource = field(default_factory=DataSource)
+    figure: BarsFigure = field(default_factory=BarsFigure)
+
+    def engine_settings(self, variant: str, seed: int) -> dict[str, Any]:
+        """Return the engine settings of a variant: `base`, overridden by the variant's own.
+
+        A tagged object such as `cache: {type: none}` replaces the base's as a whole.
+        """
+        return {**self.base, **self.variants[variant], "seed": seed}
+
+
+def load_experiment(path: Path, overrides: list[str]) -> Experiment:
+    """Read an experiment file.
+
+    Args:
+        path: the YAML file.
+        overrides: `dotted.key=value` with a YAML value, applied in order.
+
+    Raises:
+        ConfigError: the file or an override is not valid; an unknown key is answered with the
+            nearest valid one.
+    """
+    data = load_yaml(path)
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold a mapping of keys to values")
+    data.setdefault("name", path.stem)
+    for override in overrides:
+        _apply(data, override)
+    return parse_experiment(data, str(path))
+
+
+def parse_experiment(data: object, where: str) -> Experiment:
+    """Build an experiment from plain data and check what its names refer to."""
+    experiment = validate(Experiment, data, where)
+    _check(experiment, where)
+    return experiment
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = key.split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"override {override!r} is not allowed; write key=value or a.b=value")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {override!r}: the value is not valid YAML: {error}") from None
+    target = data
+    for part in parts[:-1]:
+        inner = target.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"override {override!r}: {part!r} is {inner!r} and has no keys")
+        target = inner
+    target[parts[-1]] = value
+
+
+def _check(experiment: Experiment, where: str) -> None:
+    for kind in ("workloads", "variants", "seeds"):
+        if not getattr(experiment, kind):
+            raise ConfigError(f"{where}: {kind} is empty; name at least one")
+    if experiment.repeats < 1:
+        raise ConfigError(f"{where}: repeats={experiment.repeats}; it must be >= 1")
+    if not experiment.name or Path(experiment.name).name != experiment.name:
+        raise ConfigError(f"{where}: name={experiment.name!r} must be usable as a folder's name")
+    for name in experiment.variants:
+        if not name.isidentifier():
+            raise ConfigError(f"{where}: variant {name!r} must be a name that expectations can use")
+        if "seed" in experiment.variants[name] | experiment.base:
+            raise ConfigError(f"{where}: set the engine's seed by the experiment's 'seeds'")
+    for metric in experiment.metrics + experiment.figure.panels:
+        _known(metric, list(METRICS), f"{where}: unknown metric")
+    for source in experiment.expect:
+        _check_expectation(experiment, source, where)
+
+
+def _check_expectation(experiment: Experiment, source: str, where: str) -> None:
+    expectation = parse_expectation(source)
+    for variant, metric in expectation.names:
+        _known(variant, list(experiment.variants), f"{where}: {source!r}: unknown variant")
+        _known(metric, [*METRICS, ANSWERS], f"{where}: {source!r}: unknown metric")
+    texts = {metric == ANSWERS for _, metric in expectation.names}
+    if True in texts and (False in texts or not expectation.only_equates):
+        raise ConfigError(f"{where}: {source!r}: compare {ANSWERS} by == or != with another's")
+
+
+def _known(name: str, allowed: list[str], what: str) -> None:
+    if name not in allowed:
+        raise ConfigError(f"{what} {name!r}; {nearest(name, allowed)}")

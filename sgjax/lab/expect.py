@@ -1,0 +1,162 @@
+"""Expectations: comparisons such as `full.accuracy >= 1.2 * fcfs.accuracy`, parsed, never evaled.
+
+Imports `errors`. The language is Python's comparison chains over numbers, + - * /, parentheses
+and `variant.metric`; everything else is refused when the experiment is loaded.
+"""
+
+import ast
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sgjax.errors import ConfigError
+
+Value = float | str
+Lookup = Callable[[str, str], Value | None]
+"""Give a variant's metric (the median over its runs), or None where it was not measured."""
+
+ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Value, Value], bool]]] = {
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A comparison that a claim implies.
+
+    Attributes:
+        source: as written.
+        tree: the parsed comparison.
+        names: the (variant, metric) pairs it reads.
+    """
+
+    source: str
+    tree: ast.Compare
+    names: tuple[tuple[str, str], ...]
+
+    @property
+    def only_equates(self) -> bool:
+        """Return whether it compares bare values by == and !=, as texts allow."""
+        sides = (self.tree.left, *self.tree.comparators)
+        return all(isinstance(side, ast.Attribute) for side in sides) and all(
+            isinstance(op, ast.Eq | ast.NotEq) for op in self.tree.ops
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an expectation holds.
+
+    Attributes:
+        source: the expectation as written.
+        holds: None where a value that it needs was not measured.
+        detail: the comparison with the measured values in place.
+    """
+
+    source: str
+    holds: bool | None
+    detail: str
+
+    @property
+    def word(self) -> str:
+        """Return the verdict in words."""
+        return {True: "holds", False: "does not hold", None: "not measured"}[self.holds]
+
+
+def parse_expectation(source: str) -> Expectation:
+    """Parse one expectation.
+
+    Raises:
+        ConfigError: it is no comparison, or uses more than the small language.
+    """
+    try:
+        tree = ast.parse(source, mode="eval").body
+    except SyntaxError as error:
+        raise ConfigError(f"expect: {source!r} is no expression: {error.msg}") from None
+    if not isinstance(tree, ast.Compare):
+        raise ConfigError(
+            f"expect: {source!r} compares nothing; write a comparison such as "
+            "'full.accuracy >= 0.9 * plain.accuracy'"
+        )
+    names = [name for side in (tree.left, *tree.comparators) for name in _names(side, source)]
+    for op in tree.ops:
+        if type(op) not in COMPARISONS:
+            raise _refused(source, op)
+    return Expectation(source, tree, tuple(dict.fromkeys(names)))
+
+
+def judge(expectation: Expectation, lookup: Lookup) -> Verdict:
+    """Decide whether an expectation holds for measured values."""
+    missing = [f"{v}.{m}" for v, m in expectation.names if lookup(v, m) is None]
+    if missing:
+        return Verdict(expectation.source, None, f"no value of {', '.join(missing)}")
+    tree = expectation.tree
+    try:
+        sides = [_value(side, lookup) for side in (tree.left, *tree.comparators)]
+    except ZeroDivisionError:
+        return Verdict(expectation.source, None, "division by zero")
+    holds, detail = True, _show(sides[0])
+    for op, left, right in zip(tree.ops, sides, sides[1:], strict=False):
+        symbol, compare = COMPARISONS[type(op)]
+        holds = holds and compare(left, right)
+        detail += f" {symbol} {_show(right)}"
+    return Verdict(expectation.source, holds, detail)
+
+
+def _names(node: ast.expr, source: str) -> list[tuple[str, str]]:
+    match node:
+        case ast.Attribute(value=ast.Name(id=variant), attr=metric):
+            return [(variant, metric)]
+        case ast.Constant(value=bool()):
+            raise _refused(source, node)
+        case ast.Constant(value=int() | float()):
+            return []
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
+            return _names(left, source) + _names(right, source)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _names(operand, source)
+    raise _refused(source, node)
+
+
+def _value(node: ast.expr, lookup: Lookup) -> Value:
+    match node:
+        case ast.Attribute(value=ast.Name(id=variant), attr=metric):
+            value = lookup(variant, metric)
+            assert value is not None
+            return value
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.BinOp(left=left, op=op, right=right):
+            return ARITHMETIC[type(op)](_number(left, lookup), _number(right, lookup))
+        case ast.UnaryOp(operand=operand):
+            return -_number(operand, lookup)
+    raise AssertionError(ast.dump(node))
+
+
+def _number(node: ast.expr, lookup: Lookup) -> float:
+    value = _value(node, lookup)
+    assert not isinstance(value, str)
+    return value
+
+
+def _show(value: Value) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
+def _refused(source: str, node: ast.AST) -> ConfigError:
+    what = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+    return ConfigError(
+        f"expect: {source!r} uses {what!r}; allowed are numbers, + - * /, parentheses, "
+        "comparisons and variant.metric"
+    )

@@ -1,0 +1,154 @@
+"""The metrics of an experiment: what they are called, how they are shown and computed.
+
+Imports numpy, theory and the workload records. Names are those of the public contract. Counters
+are read from the engine before and after a run; a metric is their difference, so that what ran
+before does not count.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sgjax.lab.workloads.base import Outcome
+from sgjax.theory.bound import HitRateBound
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is labelled and printed.
+
+    Attributes:
+        label: a few words for axes and table headings.
+        unit: of the printed number; empty for counts.
+        scale: printed number = value * scale.
+        digits: significant digits; 0 prints a whole number with thousands separators.
+    """
+
+    label: str
+    unit: str = ""
+    scale: float = 1.0
+    digits: int = 3
+
+    def show(self, value: float) -> str:
+        """Return the value as text, without its unit."""
+        scaled = value * self.scale
+        if self.digits == 0 or scaled == 0:
+            return f"{scaled:,.0f}"
+        decimals = self.digits - len(str(int(abs(scaled)))) if abs(scaled) >= 1 else self.digits
+        return f"{scaled:,.{max(decimals, 0)}f}"
+
+    @property
+    def heading(self) -> str:
+        """Return the label with the unit."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+
+def _rate(label: str) -> Metric:
+    return Metric(label, "%", scale=100.0)
+
+
+def _count(label: str) -> Metric:
+    return Metric(label, digits=0)
+
+
+METRICS: dict[str, Metric] = {
+    "throughput_programs_per_s": Metric("throughput", "programs/s"),
+    "throughput_tokens_per_s": Metric("throughput", "tokens/s"),
+    "latency_mean_s": Metric("mean latency", "s"),
+    "latency_p50_s": Metric("median latency", "s"),
+    "latency_p99_s": Metric("99th percentile latency", "s"),
+    "ttft_mean_s": Metric("mean time to first token", "s"),
+    "ttft_p50_s": Metric("median time to first token", "s"),
+    "ttft_p99_s": Metric("99th percentile time to first token", "s"),
+    "cache_hit_rate": _rate("cache hit rate"),
+    "optimal_cache_hit_rate": _rate("hit rate bound"),
+    "prompt_tokens": _count("prompt tokens"),
+    "computed_tokens": _count("computed tokens"),
+    "completion_tokens": _count("completion tokens"),
+    "forced_tokens": _count("forced tokens"),
+    "forward_passes": _count("forward passes"),
+    "mean_batch_size": Metric("mean batch size"),
+    "peak_pages": _count("peak pages"),
+    "overhead_fraction": _rate("host overhead"),
+    "accuracy": _rate("accuracy"),
+    "compilations": _count("compilations while timed"),
+}
+"""Every metric that a run may write; a run leaves out what its workload or executor has not."""
+
+
+def measure(
+    outcomes: Sequence[Outcome],
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    elapsed_s: float,
+    bound: HitRateBound,
+) -> dict[str, float]:
+    """Compute the metrics of one timed run.
+
+    Args:
+        outcomes: one a program.
+        before: the engine's server info when the run began.
+        after: the same when it ended.
+        elapsed_s: seconds from the first submission to the last end.
+        bound: the hit-rate bound of the prompts that were sent.
+
+    Returns:
+        Values by metric name. `throughput_tokens_per_s` counts prompt tokens, cached or not, and
+        completion tokens; `mean_batch_size` is in rows a forward pass; `peak_pages` is the most
+        since the engine was built; `overhead_fraction` is the share of planning and committing
+        in the engine's time.
+    """
+    count = _difference(before, after)
+    completion = sum(o.completion_tokens for o in outcomes)
+    prompt = count["prompt_tokens"]
+    host, device = count["plan_s"] + count["commit_s"], count["device_s"]
+    metrics = {
+        "throughput_programs_per_s": len(outcomes) / elapsed_s,
+        "throughput_tokens_per_s": (prompt + completion) / elapsed_s,
+        **_spread("latency", [o.latency_s for o in outcomes]),
+        **_spread("ttft", [o.ttft_s for o in outcomes]),
+        "cache_hit_rate": count["cached_tokens"] / prompt,
+        "optimal_cache_hit_rate": bound.optimal,
+        "prompt_tokens": prompt,
+        "computed_tokens": count["computed_tokens"],
+        "completion_tokens": completion,
+        "forced_tokens": count["forced_tokens"],
+        "forward_passes": count["forward_passes"],
+        "mean_batch_size": count["rows"] / count["forward_passes"],
+        "peak_pages": after["peak_pages"],
+        "overhead_fraction": host / (host + device) if host + device else 0.0,
+        "compilations": count["compilations"],
+    }
+    graded = [o.correct for o in outcomes if o.correct is not None]
+    if graded:
+        metrics["accuracy"] = sum(graded) / len(graded)
+    return metrics
+
+
+COUNTERS = (
+    "prompt_tokens",
+    "cached_tokens",
+    "computed_tokens",
+    "forced_tokens",
+    "forward_passes",
+    "rows",
+    "compilations",
+    "plan_s",
+    "device_s",
+    "commit_s",
+)
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, float]:
+    return {name: after[name] - before[name] for name in COUNTERS}
+
+
+def _spread(name: str, seconds: Sequence[float]) -> dict[str, float]:
+    values = np.asarray(seconds)
+    return {
+        f"{name}_mean_s": float(values.mean()),
+        f"{name}_p50_s": float(np.percentile(values, 50)),
+        f"{name}_p99_s": float(np.percentile(values, 99)),
+    }

@@ -1,0 +1,165 @@
+"""Results on disk: one JSON object a timed run, one folder an experiment's run.
+
+Imports `errors`. Lines are flushed one by one; whatever stops a run, the lines before it are kept.
+"""
+
+import dataclasses
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from sgjax.errors import ResultsError
+
+RESULTS = "results.jsonl"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One timed run of one variant; a line of results.jsonl.
+
+    Attributes:
+        experiment, claim, workload, variant, seed, repeat: what was run.
+        executor: sim, cpu, gpu or tpu.
+        device, model, dtype: what it ran on.
+        config: the resolved experiment and the resolved engine configuration.
+        config_hash: digest of `config`.
+        git_sha: commit of the project, or None outside a checkout.
+        versions: of Python and packages.
+        started: UTC, ISO 8601.
+        wall_s: seconds the run took.
+        answers_digest: digest of all programs' answers in order.
+        metrics: by name.
+    """
+
+    experiment: str
+    claim: str
+    workload: str
+    variant: str
+    seed: int
+    repeat: int
+    executor: str
+    device: str
+    model: str
+    dtype: str
+    config: dict[str, Any]
+    config_hash: str
+    git_sha: str | None
+    versions: dict[str, str]
+    started: str
+    wall_s: float
+    answers_digest: str
+    metrics: dict[str, float]
+
+
+class RecordWriter:
+    """Append records to results.jsonl in a new folder of its own; leave no folder without any."""
+
+    def __init__(self, out: Path, experiment: str) -> None:
+        """Create `out/experiment/<stamp>/`; runs that start at once get different folders."""
+        try:
+            self.directory = _new_directory(out / experiment)
+            self._file: IO[bytes] = open(self.directory / RESULTS, "xb", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise ResultsError(f"cannot create results under {out}: {error}") from None
+
+    def write(self, record: Record) -> None:
+        """Append one line and hand it to the operating system at once.
+
+        Raises:
+            ResultsError: it cannot be written in full (disk full, for one); the lines before it
+                stay as they are.
+        """
+        line = json.dumps(dataclasses.asdict(record)).encode() + b"\n"
+        end = self._file.tell()
+        try:
+            written = self._file.write(line)
+            if written != len(line):
+                raise OSError("only a part of the line could be written; the disk may be full")
+        except OSError as error:
+            self._file.truncate(end)
+            raise ResultsError(
+                f"cannot write to {self.directory / RESULTS}: {error}; the results before are kept"
+            ) from None
+
+    def __enter__(self) -> "RecordWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        empty = self._file.tell() == 0
+        self._file.close()
+        if empty:
+            (self.directory / RESULTS).unlink()
+            self.directory.rmdir()
+
+
+def read_records(path: Path) -> tuple[Path, list[Record]]:
+    """Read a results folder, or its results.jsonl.
+
+    Returns:
+        The folder and its records. A last line without an end (the run was killed while it was
+        written) is left out.
+
+    Raises:
+        ResultsError: there are no records, or a line is no record.
+    """
+    file = path / RESULTS if path.is_dir() else path
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultsError(f"cannot read results: {error}; give a results folder") from None
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()
+    if not lines:
+        raise ResultsError(f"{file} holds no complete record, so there is nothing to draw")
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(Record(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise ResultsError(f"{file}, line {number} is no record: {error}") from None
+    return file.parent, records
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is there in full or not at all.
+
+    Raises:
+        ResultsError: it cannot be written; what was there before stays.
+    """
+    temporary: str | None = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            temporary = file.name
+            file.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise ResultsError(f"cannot write {path}: {error}") from None
+
+
+def _new_directory(parent: Path) -> Path:
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    parent.mkdir(parents=True, exist_ok=True)
+    for attempt in range(1, 1000):
+        directory = parent / (stamp if attempt == 1 else f"{stamp}-{attempt}")
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            continue
+        return directory
+    raise FileExistsError(f"{parent / stamp} and 998 more exist")

@@ -1,0 +1,43 @@
+"""The summary in the terminal: a table a workload, then the verdicts. Imports rich and the lab."""
+
+from rich.console import Console
+from rich.table import Table
+
+from sgjax.lab.metrics import METRICS
+from sgjax.lab.summary import Stat, Summary
+
+MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]?[/]"}
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Print what a run found."""
+    for workload in summary.workloads:
+        console.print(_table(summary, workload))
+        for verdict in summary.verdicts[workload]:
+            console.print(f"{MARKS[verdict.holds]} {verdict.word}: ", end="")
+            console.print(verdict.source, markup=False, highlight=False)
+            console.print(f"    measured: {verdict.detail}", style="dim", highlight=False)
+    for remark in summary.remarks:
+        console.print(f"[yellow]note:[/] {remark}", highlight=False)
+
+
+def show_stat(metric: str, stat: Stat | None) -> str:
+    """Return a median, with its range where runs differ visibly."""
+    if stat is None:
+        return "–"
+    show = METRICS[metric].show
+    middle, low, high = show(stat.median), show(stat.low), show(stat.high)
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def _table(summary: Summary, workload: str) -> Table:
+    # Variants are columns: there are few of them, and a terminal is narrow.
+    table = Table(title=f"{summary.experiment.name} · {workload}", title_justify="left")
+    table.add_column("")
+    variants = summary.variants(workload)
+    for variant in variants:
+        table.add_column(variant, justify="right")
+    for metric in summary.experiment.metrics:
+        stats = [summary.stats[workload, variant].get(metric) for variant in variants]
+        table.add_row(METRICS[metric].heading, *(show_stat(metric, stat) for stat in stats))
+    return table

@@ -1,0 +1,51 @@
+"""Metrics from hand-made counters and outcomes."""
+
+import pytest
+
+from sgjax.lab.metrics import COUNTERS, METRICS, Metric, measure
+from sgjax.lab.workloads import Outcome
+from sgjax.theory.bound import HitRateBound
+
+BEFORE = dict.fromkeys(COUNTERS, 100) | {"plan_s": 1.0, "commit_s": 1.0, "device_s": 5.0}
+AFTER = BEFORE | {
+    "prompt_tokens": 1100, "cached_tokens": 850, "computed_tokens": 350, "forced_tokens": 103,
+    "forward_passes": 110, "rows": 140, "compilations": 100, "peak_pages": 77,
+    "plan_s": 1.5, "commit_s": 1.25, "device_s": 7.25,
+}  # fmt: skip
+OUTCOMES = [Outcome("A", i < 3, float(i), i / 2, 2) for i in range(4)]
+BOUND = HitRateBound(prompt_tokens=1000, tree_tokens=200, repeated_prompts=0)
+
+
+def test_metrics_are_differences_of_counters_and_statistics_of_outcomes():
+    metrics = measure(OUTCOMES, BEFORE, AFTER, elapsed_s=4.0, bound=BOUND)
+    expected = {
+        "throughput_programs_per_s": 1.0, "throughput_tokens_per_s": (1000 + 8) / 4,
+        "latency_mean_s": 1.5, "latency_p50_s": 1.5, "latency_p99_s": 2.97,
+        "ttft_mean_s": 0.75, "ttft_p50_s": 0.75, "ttft_p99_s": 1.485,
+        "cache_hit_rate": 0.75, "optimal_cache_hit_rate": 0.8, "prompt_tokens": 1000,
+        "computed_tokens": 250, "completion_tokens": 8, "forced_tokens": 3, "forward_passes": 10,
+        "mean_batch_size": 4.0, "peak_pages": 77, "overhead_fraction": 0.25, "accuracy": 0.75,
+        "compilations": 0,
+    }  # fmt: skip
+    assert metrics == pytest.approx(expected)
+    assert set(expected) == set(METRICS)
+
+
+def test_accuracy_is_left_out_where_nothing_is_graded():
+    outcomes = [Outcome("text", None, 1.0, 1.0, 5)]
+    assert "accuracy" not in measure(outcomes, BEFORE, AFTER, 1.0, BOUND)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        (Metric("x"), 0.12345, "0.123"),
+        (Metric("x"), 12.345, "12.3"),
+        (Metric("x"), 1234.5, "1,234"),
+        (Metric("x"), 0.0, "0"),
+        (Metric("x", "%", 100.0), 0.8551, "85.5"),
+        (Metric("x", digits=0), 85166.0, "85,166"),
+    ],
+)
+def test_values_are_shown_with_three_digits_and_counts_in_full(metric, value, text):
+    assert metric.show(value) == text

@@ -1,0 +1,76 @@
+"""The command line: exit codes, one clean line an error, what is written."""
+
+import pytest
+from typer.testing import CliRunner
+
+from sgjax import cli
+from sgjax.errors import ConfigError
+from tests.lab.fake_engine import FakeEngine
+
+QUICKSTART = "experiments/quickstart.yaml"
+SMALL = "workloads.mmlu.num_questions=6"
+
+
+@pytest.fixture
+def invoke(monkeypatch, request):
+    monkeypatch.chdir(request.config.rootpath)
+    monkeypatch.setattr(cli, "_build_engine", lambda settings: FakeEngine(**settings))
+    return lambda *arguments: CliRunner().invoke(cli.app, [str(a) for a in arguments])
+
+
+def test_run_writes_results_figure_and_report(invoke, tmp_path):
+    done = invoke("run", QUICKSTART, SMALL, "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    [directory] = (tmp_path / "quickstart").iterdir()
+    names = {path.name for path in directory.iterdir()}
+    assert names == {"results.jsonl", "figure.png", "figure.svg", "report.html"}
+    assert "holds" in done.stdout
+
+
+def test_plot_redraws_a_results_folder(invoke, tmp_path):
+    invoke("run", QUICKSTART, SMALL, "--out", tmp_path)
+    [directory] = (tmp_path / "quickstart").iterdir()
+    (directory / "report.html").unlink()
+    assert invoke("plot", directory).exit_code == 0
+    assert (directory / "report.html").exists()
+
+
+def test_a_users_mistake_is_one_line_on_stderr_and_exit_code_1(invoke, tmp_path):
+    done = invoke("run", QUICKSTART, "repeat=3", "--out", tmp_path)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "ConfigError: " in done.stderr
+    assert "did you mean 'repeats'?" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_where_an_error_arose(invoke):
+    done = invoke("--debug", "run", QUICKSTART, "repeat=3")
+    assert isinstance(done.exception, ConfigError)
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["no-such-command"], ["run", "--no-such-option"]])
+def test_wrong_usage_is_exit_code_2(invoke, arguments):
+    assert invoke(*arguments).exit_code == 2
+
+
+def test_ctrl_c_is_exit_code_130_and_names_what_is_kept(invoke, monkeypatch, tmp_path):
+    class Impatient(FakeEngine):
+        def generate(self, **arguments):
+            if self.runs == 2:
+                raise KeyboardInterrupt
+            return super().generate(**arguments)
+
+    monkeypatch.setattr(cli, "_build_engine", lambda settings: Impatient(**settings))
+    done = invoke("run", QUICKSTART, SMALL, "--out", tmp_path)
+    assert done.exit_code == 130
+    [directory] = (tmp_path / "quickstart").iterdir()
+    assert f"3 timed runs are kept in {directory}" in done.stdout
+    assert invoke("plot", directory).exit_code == 0
+
+
+def test_version_is_printed(invoke):
+    done = invoke("--version")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("sgjax ")
