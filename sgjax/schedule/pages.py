@@ -51,16 +51,26 @@ class PageKeeper:
         seq.pages.extend(match.pages)
         seq.pages.extend(self.pool.alloc(-(-seq.num_tokens // size) - len(match.pages)))
 
-    def lacking(self, seq: Sequence) -> int:
-        """Return the number of pages missing under the tokens of a running sequence."""
-        return -(-seq.tokens.length // self.pool.page_size) - seq.pages.length
+    def lacking(self, running: Iterable[Sequence]) -> tuple[list[Sequence], int]:
+        """Return the sequences with tokens beyond their pages, and how many pages they miss."""
+        size, missing = self.pool.page_size, 0
+        needy: list[Sequence] = []
+        for seq in running:
+            need = -(-seq.tokens.length // size) - seq.pages.length
+            if need > 0:
+                needy.append(seq)
+                missing += need
+        return needy, missing
 
-    def grow(self, seqs: list[Sequence]) -> None:
-        """Allocate the missing pages of running sequences; there must be room."""
-        pages = self.pool.alloc(sum(self.lacking(seq) for seq in seqs))
-        taken = 0
-        for seq in seqs:
-            need = self.lacking(seq)
+    def grow(self, needy: list[Sequence], missing: int) -> None:
+        """Allocate what `lacking` found missing; there must be room."""
+        if missing == len(needy):  # a page each: the rule while decoding, so worth its own loop
+            for seq, page in zip(needy, self.pool.alloc(missing).tolist(), strict=True):
+                seq.pages.append(page)
+            return
+        pages, taken = self.pool.alloc(missing), 0
+        for seq in needy:
+            need = -(-seq.tokens.length // self.pool.page_size) - seq.pages.length
             seq.pages.extend(pages[taken : taken + need])
             taken += need
 

@@ -5,7 +5,7 @@ some sequences, given the pages they already have.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from sgjax.schedule.sequence import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRow:
+class PlanRow(NamedTuple):
     """Extend one sequence by the tokens [start, end).
 
     Attributes:

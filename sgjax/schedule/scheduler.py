@@ -215,7 +215,8 @@ class Scheduler:
             budget = self._extend(seq, budget, singles, extends)
         moved = retracted
         # Whoever was just retracted would only be admitted to be retracted again.
-        if not retracted and len(self._queue) and budget > 0:
+        free_slots = self._limits.max_running - len(self._running)
+        if not retracted and free_slots > 0 and budget > 0 and len(self._queue):
             moved = self._admit(budget, singles, extends)
         return singles + extends, moved
 
@@ -243,10 +244,9 @@ class Scheduler:
         """Give every running sequence pages for its tokens; return whether any lost its place."""
         moved = False
         while True:
-            needy = [s for s in self._running.values() if self._pages.lacking(s) > 0]
-            if self._pages.make_room(sum(self._pages.lacking(s) for s in needy)):
-                if needy:
-                    self._pages.grow(needy)
+            needy, missing = self._pages.lacking(self._running.values())
+            if self._pages.make_room(missing):
+                self._pages.grow(needy, missing)
                 return moved
             moved = True
             if len(self._running) > 1:

@@ -1,0 +1,130 @@
+"""A scheduler on the simulator, driven step by step."""
+
+import random
+from dataclasses import dataclass, field
+
+from sgjax.cache import CacheSpec, EvictionSpec, LruSpec, PagePool, TreeSpec, build_cache
+from sgjax.schedule import (
+    AdaptiveGrowth,
+    LeastProgress,
+    Limits,
+    PageKeeper,
+    Plan,
+    PolicySpec,
+    Scheduler,
+    SiblingsSpec,
+    build_policy,
+    build_siblings,
+)
+from sgjax.schedule.spec import AdmitSpec, FcfsSpec
+from sgjax.sim import SimExecutor, hashed_tokens, linear_cost
+from sgjax.tokens.byte import ByteTokenizer
+from sgjax.types import Completion, Delta, Request, SamplingParams
+
+VOCAB = 60
+"""Scripted tokens are printable bytes from 60 on and 60 of them, so texts are ASCII."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Sizes and strategies of a scheduler under test."""
+
+    policy: PolicySpec = field(default_factory=FcfsSpec)
+    siblings: SiblingsSpec = field(default_factory=AdmitSpec)
+    cache: CacheSpec = field(default_factory=TreeSpec)
+    eviction: EvictionSpec = field(default_factory=LruSpec)
+    pages: int = 2000
+    page_size: int = 1
+    max_running: int = 8
+    token_budget: int = 64
+    block_tokens: int = 16
+    max_context_len: int = 1000
+    growth: float = 0.5
+
+
+class Bench:
+    """A scheduler with its executor; collects plans, deltas and completions."""
+
+    def __init__(self, setup: Setup | None = None) -> None:
+        setup = setup or Setup()
+        pool = PagePool(setup.pages + 1, setup.page_size)
+        cache = build_cache(setup.cache, setup.eviction, pool)
+        self.pages = PageKeeper(pool, cache)
+        self.executor = SimExecutor(hashed_tokens(60 + VOCAB, 60), linear_cost(0.02, 0.001))
+        self.scheduler = Scheduler(
+            pages=self.pages,
+            policy=build_policy(setup.policy),
+            siblings=build_siblings(setup.siblings),
+            growth=AdaptiveGrowth(setup.growth, min(0.1, setup.growth), 600),
+            retract=LeastProgress(),
+            tokenizer=ByteTokenizer(),
+            limits=Limits(
+                setup.max_running, setup.token_budget, setup.block_tokens, setup.max_context_len
+            ),
+            seed=0,
+            now=self.executor.now,
+            debug_checks=True,
+        )
+        self.plans: list[Plan] = []
+        self.deltas: dict[str, list[Delta]] = {}
+        self.done: dict[str, Completion] = {}
+
+    def add(self, *requests: Request) -> None:
+        """Enqueue requests."""
+        for request in requests:
+            self.scheduler.add(request)
+
+    def step(self) -> Plan | None:
+        """Plan, run and commit one step."""
+        plan = self.scheduler.plan()
+        if plan is None:
+            self._hear(self.scheduler.take_events())
+            return None
+        self.plans.append(plan)
+        self._hear(self.scheduler.commit(plan, self.executor.wait(self.executor.submit(plan))))
+        return plan
+
+    def run(self, limit: int = 5000) -> dict[str, Completion]:
+        """Step until nothing is alive; return all completions so far."""
+        for _ in range(limit):
+            self._hear(self.scheduler.take_events())
+            if not self.scheduler.has_work:
+                self.check_idle()
+                return self.done
+            self.step()
+        raise AssertionError(f"still alive after {limit} steps")
+
+    def drain(self) -> None:
+        """Step until nothing is alive, whatever is still pinned."""
+        while self.scheduler.has_work:
+            self.step()
+
+    def check_idle(self) -> None:
+        """Verify architecture section 4's invariant for an idle engine: nothing leaks."""
+        counts = self.pages.pool.counts()
+        assert counts["sequence"] == 0
+        assert counts["tree"] == self.pages.cache.num_pages == self.pages.cache.num_evictable
+
+    def _hear(self, deltas: list[Delta]) -> None:
+        for delta in deltas:
+            self.deltas.setdefault(delta.id, []).append(delta)
+            if delta.completion is not None:
+                assert delta.id not in self.done, "a request ended twice"
+                self.done[delta.id] = delta.completion
+
+
+def ask(name: str, tokens: tuple[int, ...], new: int = 8, **kwargs: object) -> Request:
+    """Return a request for `new` tokens."""
+    params = SamplingParams(max_new_tokens=new, ignore_eos=True)
+    return Request(name, tokens, params, **kwargs)  # type: ignore[arg-type]
+
+
+def words(rng: random.Random, count: int) -> tuple[int, ...]:
+    """Return random prompt tokens."""
+    return tuple(rng.randrange(60, 60 + VOCAB) for _ in range(count))
+
+
+def family(rng: random.Random, count: int, shared: int, own: int) -> list[tuple[int, ...]]:
+    """Return prompts with a common prefix."""
+    prefix = words(rng, shared)
+    return [prefix + words(rng, own) for _ in range(count)]
