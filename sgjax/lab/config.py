@@ -48,9 +48,9 @@ class Experiment:
         metrics: columns of the table.
         expect: comparisons over `variant.metric`, judged for each workload.
         seeds: each fixes the order of the programs and the engine's seed.
-        repeats: timed runs a variant; each begins with an empty cache.
-        warmup: run every variant once untimed before it is timed, so that its programs are
-            compiled.
+        repeats: timed runs a variant; each begins with an empty cache. A run in which the engine
+            compiled something is made again, twice at most.
+        warmup: programs that every engine runs untimed before, so that most is compiled.
         interleave: keep the engines of all variants alive and take turns, so that a change of
             the machine's speed meets all alike; false holds one engine at a time in memory.
         data: where the workloads' data come from.
@@ -67,7 +67,7 @@ class Experiment:
     expect: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     repeats: int = 1
-    warmup: bool = True
+    warmup: int = 16
     interleave: bool = True
     data: DataSource = field(default_factory=DataSource)
     figure: BarsFigure = field(default_factory=BarsFigure)
@@ -129,8 +129,11 @@ def _check(experiment: Experiment, where: str) -> None:
     for kind in ("workloads", "variants", "seeds"):
         if not getattr(experiment, kind):
             raise ConfigError(f"{where}: {kind} is empty; name at least one")
-    if experiment.repeats < 1:
-        raise ConfigError(f"{where}: repeats={experiment.repeats}; it must be >= 1")
+    for name, least in (("repeats", 1), ("warmup", 0)):
+        if getattr(experiment, name) < least:
+            raise ConfigError(
+                f"{where}: {name}={getattr(experiment, name)} is not allowed; it must be >= {least}"
+            )
     if not experiment.name or Path(experiment.name).name != experiment.name:
         raise ConfigError(f"{where}: name={experiment.name!r} must be usable as a folder's name")
     for name in experiment.variants:

@@ -78,7 +78,8 @@ def read_questions(path: Path) -> list[Question]:
 
 def parse_questions(text: str, where: str) -> list[Question]:
     """Parse JSON lines; `where` names their source in error messages."""
-    rows = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    # Not splitlines: a question may hold a line separator such as U+2028, which JSON allows.
+    rows = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not rows:
         raise ConfigError(f"{where} holds no questions; it must be JSON lines in MMLU's columns")
     return [_parse_row(line, f"{where}, line {n}") for n, line in rows]

@@ -1,6 +1,7 @@
 """Run an experiment: variants x workloads x seeds x repeats, one record a timed run.
 
-Imports the lab. Engines come from a function that is passed in, so that tests need no model.
+Imports the lab and the engine's configuration. Engines come from a function that is passed in, so
+that tests need no model.
 """
 
 import dataclasses
@@ -13,25 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
+from sgjax.engine.config import resolve
 from sgjax.errors import ResultsError
+from sgjax.lab.bar import Bar
 from sgjax.lab.config import Experiment
 from sgjax.lab.metrics import measure
 from sgjax.lab.provenance import digest, git_sha, versions
 from sgjax.lab.records import Record, RecordWriter
-from sgjax.lab.workloads import LabEngine, Outcome, Task
-from sgjax.theory.bound import HitRateBound, hit_rate_bound
+from sgjax.lab.workloads import LabEngine, Task
+from sgjax.theory.bound import hit_rate_bound
 
 BuildEngine = Callable[[dict[str, Any]], LabEngine]
 """Build an engine from its settings."""
+
+RETRIES = 2
+"""How often a timed run is made again because the engine compiled something meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Finished:
     """How a run of an experiment ended.
 
     Attributes:
-        directory: its results folder.
+        directory: its results folder; there is none without records.
         num_records: timed runs that were written.
         interrupted: whether it was ended from the keyboard.
     """
@@ -47,6 +45,16 @@ class Finished:
     directory: Path
     num_records: int
     interrupted: bool
+
+
+@dataclass(frozen=True)
+class Case:
+    """One timed run: which variant on which workload, for the how manieth time."""
+
+    workload: str
+    variant: str
+    seed: int
+    repeat: int
 
 
 def run_experiment(
@@ -64,7 +72,7 @@ def run_experiment(
         Where the records are. Ctrl-C ends the run early; the records so far are kept.
 
     Raises:
-        ConfigError: the data or an engine setting is not usable.
+        ConfigError: the data or an engine setting is not usable; nothing has run then.
         ResultsError: a record cannot be written; the records before it are kept.
     """
     tasks = {
@@ -72,39 +80,41 @@ def run_experiment(
         for name, workload in experiment.workloads.items()
         for seed in experiment.seeds
     }
-    passes = experiment.repeats + experiment.warmup
-    total = passes * len(experiment.variants) * sum(t.num_programs for t in tasks.values())
-    with RecordWriter(out, experiment.name) as writer, _progress(console) as progress:
-        run = _Run(experiment, build_engine, writer, progress, progress.add_task("", total=total))
+    for variant in experiment.variants:
+        resolve(None, experiment.engine_settings(variant, experiment.seeds[0]))
+    with RecordWriter(out, experiment.name) as writer, Bar(console) as bar:
+        run = _Run(experiment, build_engine, writer, bar)
+        bar.expect(sum(run.num_programs(task) for task in tasks.values()))
+        interrupted = False
         try:
             for (workload, seed), task in tasks.items():
                 for variants in run.groups():
                     run.measure_variants(workload, seed, task, variants)
         except KeyboardInterrupt:
-            return Finished(writer.directory, run.num_records, interrupted=True)
-    return Finished(writer.directory, run.num_records, interrupted=False)
+            interrupted = True
+    return Finished(writer.directory, run.num_records, interrupted)
 
 
 class _Run:
     """One run of an experiment: where its engines come from and its records go."""
 
     def __init__(
-        self,
-        experiment: Experiment,
-        build_engine: BuildEngine,
-        writer: RecordWriter,
-        progress: Progress,
-        bar: Any,
+        self, experiment: Experiment, build_engine: BuildEngine, writer: RecordWriter, bar: Bar
     ) -> None:
         self.experiment = experiment
         self.build_engine = build_engine
         self.writer = writer
-        self.progress = progress
         self.bar = bar
         self.num_records = 0
         self.resolved = dataclasses.asdict(experiment)
         self.git_sha = git_sha()
         self.versions = versions()
+
+    def num_programs(self, task: Task) -> int:
+        """Return how many programs all variants run, if nothing is made again."""
+        warmup = task.first(self.experiment.warmup).num_programs
+        each = warmup + self.experiment.repeats * task.num_programs
+        return each * len(self.experiment.variants)
 
     def groups(self) -> list[list[str]]:
         """Return the variants whose engines are alive together."""
@@ -113,47 +123,54 @@ class _Run:
 
     def measure_variants(self, workload: str, seed: int, task: Task, variants: list[str]) -> None:
         """Build the variants' engines, warm them up, and time them in turns."""
+        warmup = task.first(self.experiment.warmup)
+        repeats = self.experiment.repeats
         with ExitStack() as alive:
             engines = {}
             for variant in variants:
-                self._say(f"{workload} · {variant} · building the engine")
+                self.bar.say(f"{workload} · {variant} · loading")
                 settings = self.experiment.engine_settings(variant, seed)
                 engines[variant] = alive.enter_context(_engine(self.build_engine, settings))
-            if self.experiment.warmup:
+            for variant, engine in engines.items():
+                self.bar.say(f"{workload} · {variant} · warm-up")
+                warmup.run(engine)
+                self.bar.advance(warmup.num_programs)
+            for repeat in range(repeats):
                 for variant, engine in engines.items():
-                    self._say(f"{workload} · {variant} · warm-up")
-                    task.run(engine)
-                    self.progress.advance(self.bar, task.num_programs)
-            for repeat in range(self.experiment.repeats):
-                for variant, engine in engines.items():
-                    self._say(
-                        f"{workload} · {variant} · run {repeat + 1} of {self.experiment.repeats}"
-                    )
-                    record = self._time(workload, variant, seed, repeat, task, engine)
-                    self.writer.write(record)
+                    self.bar.say(f"{workload} · {variant} · run {repeat + 1} of {repeats}")
+                    case = Case(workload, variant, seed, repeat)
+                    self.writer.write(self._measure(case, task, engine))
                     self.num_records += 1
-                    self.progress.advance(self.bar, task.num_programs)
 
-    def _time(
-        self, workload: str, variant: str, seed: int, repeat: int, task: Task, engine: LabEngine
-    ) -> Record:
+    def _measure(self, case: Case, task: Task, engine: LabEngine) -> Record:
+        """Time a run; make it again if the engine compiled something meanwhile."""
+        record = self._time(case, task, engine)
+        for _ in range(RETRIES):
+            if not record.metrics["compilations"]:
+                break
+            self.bar.expect(task.num_programs)
+            record = self._time(case, task, engine)
+        return record
+
+    def _time(self, case: Case, task: Task, engine: LabEngine) -> Record:
         if not engine.flush_cache():
-            raise ResultsError(f"{variant}: the cache could not be emptied before a timed run")
-        bound = _bound(task, engine)
+            raise ResultsError(f"{case.variant}: the cache could not be emptied before a timed run")
+        bound = hit_rate_bound(task.prompts(engine.tokenizer))
         before = engine.get_server_info()
         started = datetime.now(UTC).isoformat(timespec="seconds")
         begin = time.perf_counter()
         outcomes = task.run(engine)
         wall_s = time.perf_counter() - begin
         after = engine.get_server_info()
+        self.bar.advance(task.num_programs)
         config = {"experiment": self.resolved, "engine": after["config"]}
         return Record(
             experiment=self.experiment.name,
             claim=self.experiment.claim,
-            workload=workload,
-            variant=variant,
-            seed=seed,
-            repeat=repeat,
+            workload=case.workload,
+            variant=case.variant,
+            seed=case.seed,
+            repeat=case.repeat,
             executor=after["executor"],
             device=after["device"],
             model=after["config"]["model"],
@@ -164,12 +181,9 @@ class _Run:
             versions=self.versions,
             started=started,
             wall_s=wall_s,
-            answers_digest=_answers_digest(outcomes),
+            answers_digest=digest([outcome.answer for outcome in outcomes]),
             metrics=measure(outcomes, before, after, wall_s, bound),
         )
-
-    def _say(self, text: str) -> None:
-        self.progress.update(self.bar, description=text)
 
 
 @contextmanager
@@ -179,23 +193,3 @@ def _engine(build_engine: BuildEngine, settings: dict[str, Any]) -> Iterator[Lab
         yield engine
     finally:
         engine.shutdown()
-
-
-def _bound(task: Task, engine: LabEngine) -> HitRateBound:
-    return hit_rate_bound(task.prompts(engine.tokenizer))
-
-
-def _answers_digest(outcomes: list[Outcome]) -> str:
-    return digest([outcome.answer for outcome in outcomes])
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("programs"),
-        TimeElapsedColumn(),
-        console=console,
-    )

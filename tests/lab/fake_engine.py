@@ -18,11 +18,12 @@ class BytesTokenizer:
 class FakeEngine:
     """Serves prompts one by one in order, with an unlimited cache unless `cache.type` is none."""
 
-    def __init__(self, *, answer=None, seconds_per_token=0.0, **settings):
+    def __init__(self, *, answer=None, seconds_per_token=0.0, compiles_in_runs=(0,), **settings):
         self.tokenizer = BytesTokenizer()
         self.settings = {"model": "fake", "dtype": "float32", **settings}
         self.answer = answer or (lambda text: "ABCD"[len(text) % 4])
         self.seconds_per_token = seconds_per_token
+        self.compiles_in_runs = compiles_in_runs
         self.seen: list[list[int]] = []
         self.closed = False
         self.runs = 0
@@ -42,7 +43,7 @@ class FakeEngine:
 
     def generate(self, *, input_ids, sampling_params):
         assert sampling_params == {"max_new_tokens": 1, "temperature": 0.0}
-        self.counters["compilations"] += self.runs == 0
+        self.counters["compilations"] += self.runs in self.compiles_in_runs
         self.runs += 1
         return [self._serve(ids) for ids in input_ids]
 
@@ -67,6 +68,7 @@ class FakeEngine:
             "completion_tokens": 1,
             "prompt_tokens": len(ids),
             "cached_tokens": hit,
+            "finish_reason": {"type": "length"},
         }
         return {"text": " " + self.answer(self.tokenizer.decode(ids)), "meta_info": meta}
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sgjax.errors import ConfigError
+from sgjax.errors import ConfigError, ProgramError
 from sgjax.lab.workloads import DataSource, MmluWorkload
 from tests.lab.fake_engine import BytesTokenizer, FakeEngine
 
@@ -83,6 +83,17 @@ def test_an_answer_is_right_when_it_is_the_letter():
     outcomes = task.run(FakeEngine(answer=lambda text: "B"))
     assert [o.answer for o in outcomes] == ["B"] * 20
     assert [o.correct for o in outcomes] == [q.answer == 1 for q in task.questions]
+
+
+def test_a_question_that_the_engine_refuses_is_no_wrong_answer():
+    class Refusing(FakeEngine):
+        def generate(self, **arguments):
+            results = super().generate(**arguments)
+            results[1]["meta_info"]["finish_reason"] = {"type": "abort", "message": "too long"}
+            return results
+
+    with pytest.raises(ProgramError, match="too long"):
+        MmluWorkload(num_questions=3).load(DataSource(), 0).run(Refusing())
 
 
 def test_prompts_are_the_tokens_that_are_sent():

@@ -39,6 +39,11 @@ def test_prompt_has_mmlus_classic_form():
     )
 
 
+def test_line_separators_inside_a_question_do_not_end_its_row():
+    [question] = parse_questions(ROW.replace('"q"', '"one\u2028two\x85three"') + "\n", "file")
+    assert question.question == "one\u2028two\x85three"
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sgjax.errors import ResultsError
+from sgjax.errors import ConfigError, ResultsError
 from sgjax.lab.config import load_experiment
 from sgjax.lab.records import read_records
 from sgjax.lab.runner import run_experiment
@@ -172,10 +172,37 @@ def test_a_variant_whose_repeats_disagree_equals_nothing(experiment, console, tm
     assert "mmlu, full: answers differ between runs of one seed." in remarks
 
 
-def test_runs_that_compiled_while_timed_are_remarked(experiment, console, tmp_path):
-    finished = run_experiment(replace(experiment, warmup=False), tmp_path, Builder(), console)
+def test_a_run_that_compiled_while_timed_is_made_again(experiment, console, tmp_path):
+    builder = Builder(compiles_in_runs=(0, 1, 2))
+    finished = run_experiment(experiment, tmp_path, builder, console)
+    assert [engine.runs for engine in builder.engines] == [1 + 3 + 1] * 3
+    assert all(record.metrics["compilations"] == 0 for record in records_of(finished))
+    assert summarise(records_of(finished)).remarks == ()
+
+
+def test_a_run_that_compiles_however_often_it_is_made_is_remarked(experiment, console, tmp_path):
+    builder = Builder(compiles_in_runs=range(100))
+    finished = run_experiment(experiment, tmp_path, builder, console)
     remarks = summarise(records_of(finished)).remarks
-    assert any("full: 1 of 2 timed runs compiled" in remark for remark in remarks)
+    assert any("full: 2 of 2 timed runs compiled" in remark for remark in remarks)
+
+
+def test_a_warm_up_runs_the_first_programs_only(experiment, console, tmp_path):
+    builder = Builder()
+    run_experiment(replace(experiment, warmup=5), tmp_path, builder, console)
+    for engine in builder.engines:
+        assert engine.counters["forward_passes"] == 5 + 2 * 12
+
+
+def test_a_setting_that_no_engine_knows_is_refused_before_anything_runs(
+    experiment, console, tmp_path
+):
+    wrong = replace(experiment, base={"polcy": {"type": "lpm"}})
+    builder = Builder()
+    with pytest.raises(ConfigError, match="did you mean 'policy'"):
+        run_experiment(wrong, tmp_path / "out", builder, console)
+    assert builder.engines == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_missing_runs_are_remarked_and_their_expectations_left_open(experiment, console, tmp_path):

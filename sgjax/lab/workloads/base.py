@@ -101,6 +101,10 @@ class Task(Protocol):
         """Return the number of programs."""
         ...
 
+    def first(self, count: int) -> "Task":
+        """Return the task of the first programs alone; all of them where there are fewer."""
+        ...
+
     def prompts(self, tokenizer: Tokenizer) -> list[list[int]]:
         """Return the token ids of every prompt that the run sends."""
         ...

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from sgjax.errors import ConfigError
+from sgjax.errors import ConfigError, ProgramError
 from sgjax.lab.questions import Question, prompt, read_questions, shipped_questions
 from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome
 from sgjax.tokens.base import Tokenizer
@@ -27,6 +27,10 @@ class MmluTask:
     def num_programs(self) -> int:
         """Return the number of questions."""
         return len(self.questions)
+
+    def first(self, count: int) -> "MmluTask":
+        """Return the task of the first questions alone."""
+        return MmluTask(self.questions[:count], self.texts[:count])
 
     def prompts(self, tokenizer: Tokenizer) -> list[list[int]]:
         """Return each question's prompt in tokens."""
@@ -100,6 +104,9 @@ class MmluWorkload:
 def _outcome(question: Question, result: dict[str, object]) -> Outcome:
     meta = result["meta_info"]
     assert isinstance(meta, dict)
+    reason = meta["finish_reason"]
+    if reason["type"] == "abort":
+        raise ProgramError(f"a question of {question.subject} was refused: {reason['message']}")
     answer = str(result["text"]).strip()
     return Outcome(
         answer=answer,
