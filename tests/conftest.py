@@ -1,11 +1,18 @@
-"""Fixtures for the whole suite."""
+"""Settings and fixtures of the whole suite."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from sgjax.errors import ModelLoadError
 from sgjax.models.pull import default_cache_dir, pull, pulled_path
+
+# Compiled programs are kept between runs; jax reads this when it is first imported.
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "jax-cache")
+)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from sgjax import cli
 from sgjax.errors import ConfigError
+from sgjax.models.presets import preset_names
 from tests.lab.fake_engine import FakeEngine
 
 QUICKSTART = "experiments/quickstart.yaml"
@@ -15,6 +16,7 @@ SMALL = "workloads.mmlu.num_questions=6"
 def invoke(monkeypatch, request):
     monkeypatch.chdir(request.config.rootpath)
     monkeypatch.setattr(cli, "_build_engine", lambda settings: FakeEngine(**settings))
+    monkeypatch.setattr(cli, "_fetch_model", lambda model, console: None)
     return lambda *arguments: CliRunner().invoke(cli.app, [str(a) for a in arguments])
 
 
@@ -74,3 +76,30 @@ def test_version_is_printed(invoke):
     done = invoke("--version")
     assert done.exit_code == 0
     assert done.stdout.startswith("sgjax ")
+
+
+def test_models_list_names_every_preset(invoke):
+    done = invoke("models", "list")
+    assert done.exit_code == 0
+    assert all(name in done.stdout for name in preset_names())
+
+
+def test_models_show_prints_the_architecture_of_a_preset(invoke):
+    done = invoke("models", "show", "llama-3-8b")
+    assert done.exit_code == 0
+    assert "8,030,261,248" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("models", "pull"), ("models", "show"), ("chat", "--model")])
+def test_unknown_models_are_answered_with_the_nearest(invoke, monkeypatch, command):
+    monkeypatch.undo()
+    done = invoke(*command, "smollm2-135")
+    assert done.exit_code == 1
+    assert "did you mean 'smollm2-135m'" in done.stderr
+
+
+def test_run_fetches_the_checkpoints_of_its_variants_once(invoke, monkeypatch, tmp_path):
+    pulled = []
+    monkeypatch.setattr(cli, "_fetch_model", lambda model, console: pulled.append(model))
+    assert invoke("run", QUICKSTART, SMALL, "--out", tmp_path).exit_code == 0
+    assert pulled == ["smollm2-135m"]

@@ -35,7 +35,8 @@ ALLOWED: dict[str, set[str]] = {
     "lang.backends.local": ANY - {"serve", "lab"},
     "serve": ANY - {"lab"},
     "lab": ANY,
-    "cli": ANY,
+    "chat": BASE | {"tokens"},
+    "cli": ANY | {"chat"},
 }
 """What each unit may import beside itself. `""` is the package itself: the public names."""
 

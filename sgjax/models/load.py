@@ -84,6 +84,27 @@ def load_model(
     raise ConfigError(_unknown(model))
 
 
+def read_config(model: str) -> ModelConfig:
+    """Return a model's architecture without loading its weights.
+
+    Args:
+        model: as in `load_model`.
+
+    Raises:
+        ConfigError: the name is unknown.
+        ModelLoadError: the configuration cannot be read.
+    """
+    name = model.removeprefix(_RANDOM)
+    if name in preset_names():
+        return load_preset(name).config
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return hf.config_from_folder(path)
+    if path.is_file():
+        return gguf.config_from_gguf(GgufFile(path))
+    raise ConfigError(_unknown(model))
+
+
 def _from_folder(folder: Path, dtype: str) -> LoadedModel:
     config = hf.config_from_folder(folder)
     tokenizer = tokenizer_from_folder(folder)

@@ -1,0 +1,59 @@
+# make run    install, then the first experiment: pulls the model (93 MB) on first use
+# make test   install what tests need, then all tests
+# make lint   ruff, format check, strict types
+# make goldens  remake the reference arrays of tests/golden (needs torch)
+#
+# PYTHON is any Python >= 3.11 with venv; everything is installed into VENV.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+EXPERIMENT ?= experiments/quickstart.yaml
+PYTEST_ARGS ?=
+
+# Compiled programs are kept between runs; jax itself reads this, sgjax reads no environment.
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/build/jax-cache
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: run test lint goldens clean
+
+run: $(VENV)/.run
+	$(BIN)/sgjax run $(EXPERIMENT)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+goldens: $(VENV)/.hf
+	set -e; for script in tests/golden/make_*.py; do echo "$$script"; $(BIN)/python "$$script"; done
+
+clean:
+	rm -rf $(VENV) build
+
+# One stamp a set of packages; a change of pyproject.toml installs again.
+$(VENV)/.run: pyproject.toml | $(BIN)/pip
+	@echo 'installing sgjax into $(VENV)'
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/pip
+	@echo 'installing sgjax and its tools into $(VENV)'
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+$(VENV)/.hf: pyproject.toml | $(BIN)/pip
+	@echo 'installing sgjax and its tools into $(VENV)'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,hf]'
+	touch $@
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'make: $(PYTHON) is no Python >= 3.11; choose one, as in: make PYTHON=python3.12'; \
+	    exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo 'make: $(PYTHON) makes no venv; install its venv module (Debian: python3-venv)'; \
+	    exit 1; }
