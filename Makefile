@@ -29,7 +29,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 goldens: $(VENV)/.hf
-	set -e; for script in tests/golden/make_*.py; do echo "$$script"; $(BIN)/python "$$script"; done
+	$(BIN)/python -m tests.golden.make_goldens
 
 clean:
 	rm -rf $(VENV) build
