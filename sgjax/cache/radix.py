@@ -136,7 +136,7 @@ class RadixTree:
         return self._use(node, hits=1)
 
     def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
-        """Take the pages of a computed prefix that the tree lacks, free those it has already."""
+        """Take the pages of a prefix that the tree lacks, free those it has; for any reason."""
         S = self.page_size
         end = len(key) // S * S
         assert shared % S == 0, f"{shared} tokens shared, no multiple of the page size {S}"

@@ -62,8 +62,10 @@ class NoCache:
         return
 
     def node(self, node_id: int) -> RootNode:
-        """Return the root."""
-        return {0: self.root}[node_id]
+        """Return the root, the only node there is."""
+        if node_id != self.root.id:
+            raise KeyError(node_id)
+        return self.root
 
     def pin(self, node: CacheNode) -> None:
         """Count a pin of the root."""
@@ -99,19 +101,19 @@ class RestrictedTree(abc.ABC):
     """A radix tree seen through a restriction of what is matched or inserted."""
 
     def __init__(self, tree: RadixTree) -> None:
-        self.tree = tree
+        self._tree = tree
         self.page_size = tree.page_size
         self.root = tree.root
 
     @property
     def num_pages(self) -> int:
         """Return the number of pages the tree owns."""
-        return self.tree.num_pages
+        return self._tree.num_pages
 
     @property
     def num_evictable(self) -> int:
         """Return the number of pages that `evict` could free now."""
-        return self.tree.num_evictable
+        return self._tree.num_evictable
 
     @abc.abstractmethod
     def match(self, key: Keys) -> Match:
@@ -131,35 +133,35 @@ class RestrictedTree(abc.ABC):
 
     def first_key(self, key: Keys, depth: int) -> Slot | None:
         """Return the child slot that a key waits for at a node that ends at token `depth`."""
-        return self.tree.first_key(key, depth)
+        return self._tree.first_key(key, depth)
 
     def node(self, node_id: int) -> RadixNode:
         """Return the live node of an id."""
-        return self.tree.node(node_id)
+        return self._tree.node(node_id)
 
     def pin(self, node: CacheNode) -> None:
         """Keep the path to `node` from eviction until a matching `unpin`."""
-        self.tree.pin(node)
+        self._tree.pin(node)
 
     def unpin(self, node: CacheNode) -> None:
         """Drop one pin of the path to `node`."""
-        self.tree.unpin(node)
+        self._tree.unpin(node)
 
     def evict(self, num_pages: int) -> int:
         """Free at least `num_pages` pages of unpinned leaves if there are so many."""
-        return self.tree.evict(num_pages)
+        return self._tree.evict(num_pages)
 
     def reset(self) -> None:
         """Free everything that is not pinned; drop recency."""
-        self.tree.reset()
+        self._tree.reset()
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` after every change of the tree."""
-        self.tree.listen(listener)
+        self._tree.listen(listener)
 
     def check(self) -> None:
         """Verify all internal invariants against a full walk."""
-        self.tree.check()
+        self._tree.check()
 
 
 @final
@@ -168,16 +170,16 @@ class ManualCache(RestrictedTree):
 
     def match(self, key: Keys) -> Match:
         """Return the longest declared prefix."""
-        return self.tree.match(key)
+        return self._tree.match(key)
 
     def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[RadixNode, int]:
         """Return where a waiting key hangs, and the tokens that `match` would return."""
-        return self.tree.walk(key, start)
+        return self._tree.walk(key, start)
 
     def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
         """Take declared prefixes; of others hand back the part that was shared before."""
         allowed = len(key) if reason is InsertReason.DECLARED else shared
-        return self.tree.insert(key[:allowed], pages, shared, reason)
+        return self._tree.insert(key[:allowed], pages, shared, reason)
 
 
 @final
@@ -201,21 +203,21 @@ class ThrottledCache(RestrictedTree):
 
     def match(self, key: Keys) -> Match:
         """Return the allowed part of the longest cached prefix."""
-        return self.tree.match(key[: self.peek(key)])
+        return self._tree.match(key[: self.peek(key)])
 
     def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[RadixNode, int]:
         """Return where a waiting key hangs in the tree, and the tokens it may use."""
-        node, cached = self.tree.walk(key, start)
+        node, cached = self._tree.walk(key, start)
         return node, self._allowed(cached)
 
     def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
         """Take a prefix up to the first duplicate that its sequence may not yet give up."""
         if reason is InsertReason.CHUNK:
-            cached = self.tree.peek(key)
+            cached = self._tree.peek(key)
             allowed = max(shared, self._allowed(cached))
             if allowed < cached:
                 key = key[:allowed]
-        return self.tree.insert(key, pages, shared, reason)
+        return self._tree.insert(key, pages, shared, reason)
 
     def _allowed(self, cached: int) -> int:
         # The tolerance keeps 0.29 * 100 at 29 although the product is a hair less.

@@ -83,14 +83,14 @@ class NaiveTree:
         return self.evictable() - parents
 
 
-def contents(tree: RadixTree) -> dict[Tokens, int]:
-    """Return the page of every prefix in a tree."""
-    found: dict[Tokens, int] = {}
+def contents(tree: RadixTree) -> dict[Tokens, NaivePage]:
+    """Return the page of every prefix in a tree, and its node's account of uses."""
+    found: dict[Tokens, NaivePage] = {}
 
     def visit(node: RadixNode, prefix: Tokens) -> None:
         for i, page in enumerate(node.pages.tolist()):
             prefix += tuple(node.key[i * tree.page_size : (i + 1) * tree.page_size].tolist())
-            found[prefix] = page
+            found[prefix] = NaivePage(page, node.last_used, node.hits, node.created)
         for child in node.children.values():
             visit(child, prefix)
 

@@ -66,6 +66,7 @@ class ContractMachine(RuleBasedStateMachine):
         self.waiting = WaitingIndex(self.cache)
         self.cache.listen(self.waiting)
         self.running: list[Running] = []
+        self.finished: list[Tokens] = []
         self.written: dict[int, Tokens] = {}
 
     @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=24))
@@ -78,22 +79,30 @@ class ContractMachine(RuleBasedStateMachine):
         copies=st.integers(1, 2),
     )
     def admit(self, tokens: list[int], declared: bool, copies: int) -> None:
-        key, S = tuple(tokens), self.S
         for _ in range(copies):
-            expected = self.cache.peek(keys(*key[:-1]))
-            match = self.cache.match(keys(*key[:-1]))
-            assert match.num_tokens == expected == match.node.num_tokens == len(match.pages) * S
-            self.cache.pin(match.node)
-            need = -(-len(key) // S) - len(match.pages)
-            if need > self.pool.num_free:
-                self.cache.evict(need - self.pool.num_free)
-            if need > self.pool.num_free:
-                self.cache.unpin(match.node)
-                continue
-            pages = match.pages.tolist() + self.pool.alloc(need).tolist()
-            n = match.num_tokens
-            reason = InsertReason.DECLARED if declared else InsertReason.FINISHED
-            self.running.append(Running(key, pages, n, n, match.node, reason))
+            self._admit(tuple(tokens), declared)
+
+    @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=6), number=st.integers(0, 9))
+    def admit_the_next_turn(self, tokens: list[int], number: int) -> None:
+        if self.finished:
+            self._admit(self.finished[number % len(self.finished)] + tuple(tokens), declared=False)
+
+    def _admit(self, key: Tokens, declared: bool) -> None:
+        S = self.S
+        expected = self.cache.peek(keys(*key[:-1]))
+        match = self.cache.match(keys(*key[:-1]))
+        assert match.num_tokens == expected == match.node.num_tokens == len(match.pages) * S
+        self.cache.pin(match.node)
+        need = -(-len(key) // S) - len(match.pages)
+        if need > self.pool.num_free:
+            self.cache.evict(need - self.pool.num_free)
+        if need > self.pool.num_free:
+            self.cache.unpin(match.node)
+            return
+        pages = match.pages.tolist() + self.pool.alloc(need).tolist()
+        n = match.num_tokens
+        reason = InsertReason.DECLARED if declared else InsertReason.FINISHED
+        self.running.append(Running(key, pages, n, n, match.node, reason))
 
     @rule(number=st.integers(0, 9), count=st.integers(1, 30))
     def compute(self, number: int, count: int) -> None:
@@ -133,6 +142,7 @@ class ContractMachine(RuleBasedStateMachine):
                 self._compute(seq, len(seq.key))
             self._offer(seq, seq.reason_to_end)
             self._end(seq)
+            self.finished.append(seq.key[: seq.computed])
 
     @rule(number=st.integers(0, 9))
     def abort(self, number: int) -> None:

@@ -161,6 +161,19 @@ def test_table_entry_that_continues_another_shares_its_pages_and_outlives_it():
     assert cache.evict(1) == 3
 
 
+def test_table_counts_a_page_of_two_pinned_entries_once():
+    cache, pool = table()
+    first = offer(cache, pool, [1, 2], FINISHED)
+    second = offer(cache, pool, [1, 2, 3], FINISHED, shared=2)
+    cache.pin(first.node)
+    cache.pin(second.node)
+    assert cache.num_evictable == 0
+    cache.unpin(first.node)
+    assert cache.num_evictable == 0
+    cache.unpin(second.node)
+    assert cache.num_evictable == 3
+
+
 def test_table_evicts_the_least_recently_used_entry_that_is_not_pinned():
     cache, pool = table()
     entries = [offer(cache, pool, [i, i], FINISHED) for i in (1, 2, 3)]

@@ -156,7 +156,7 @@ class TreeMachine(RuleBasedStateMachine):
     def tree_and_pool_agree_with_the_naive_model(self) -> None:
         self.tree.check()
         self.pool.check()
-        assert contents(self.tree) == {p: n.page for p, n in self.naive.pages.items()}
+        assert contents(self.tree) == self.naive.pages
         assert self.tree.num_pages == len(self.naive.pages)
         assert self.tree.num_evictable == len(self.naive.evictable())
         own = sum(len(s.pages) - s.shared // self.S for s in self.running)

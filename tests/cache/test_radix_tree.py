@@ -60,6 +60,25 @@ def test_a_split_node_is_as_recently_used_as_the_match_that_split_it():
     assert other.num_tokens == 2
 
 
+def test_a_split_node_keeps_the_age_of_its_tokens():
+    tree = make_tree(order=FirstInFirstOut())
+    add(tree, keys(1, 2, 3))
+    add(tree, keys(7))
+    tree.match(keys(1, 2))
+    tree.evict(2)
+    assert (tree.peek(keys(1, 2, 3)), tree.peek(keys(7))) == (1, 1)
+
+
+def test_a_split_node_keeps_the_hits_of_its_tokens():
+    tree = make_tree(order=LeastFrequentlyUsed())
+    for key, hits in ((keys(1, 2, 3), 3), (keys(7), 4), (keys(1, 2), 2)):
+        add(tree, key)
+        for _ in range(hits):
+            tree.match(key)
+    tree.evict(2)
+    assert (tree.peek(keys(1, 2, 3)), tree.peek(keys(7))) == (2, 0)
+
+
 def test_equal_prompts_end_on_the_same_pages_and_duplicates_are_freed():
     tree = make_tree()
     first, second = tree._pool.alloc(3), tree._pool.alloc(3)
