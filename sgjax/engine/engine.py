@@ -150,7 +150,11 @@ class Engine:
         inbox: asyncio.Queue[Heard] = asyncio.Queue()
 
         def hear(index: int, heard: Delta | Exception) -> None:
-            loop.call_soon_threadsafe(inbox.put_nowait, (index, heard))
+            try:
+                loop.call_soon_threadsafe(inbox.put_nowait, (index, heard))
+            except RuntimeError:
+                # The event loop was closed, so nobody waits for this any more.
+                self._abort_all(call)
 
         if stream:
             return self._async_stream(call, inbox, hear)

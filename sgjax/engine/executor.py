@@ -4,7 +4,6 @@ DEVICE. Imports jax, kernels, models, schedule and its neighbours. The K/V pool 
 step and replaced by what comes back, so it exists once.
 """
 
-import functools
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,13 @@ from sgjax.kernels.batch import Batch
 from sgjax.models.config import ModelConfig
 from sgjax.models.llama import LlamaWeights, make_kv
 from sgjax.schedule import Plan, StepOutput
+
+# One jitted function for all executors: engines of the same model share its compiled programs.
+_STEP = jax.jit(
+    step,
+    static_argnames=("config", "attention", "top", "valid_vocab"),
+    donate_argnames=("kv",),
+)
 
 
 @dataclass(frozen=True)
@@ -74,8 +80,8 @@ class JaxExecutor:
         self._kv = make_kv(config, num_pages * page_size, kv_dtype, self._platform)
         words = -(-config.vocab_size // 32)
         self._masks = jnp.full((num_mask_rows, words), 0xFFFFFFFF, jnp.uint32)
-        run = functools.partial(step, config, attention=attention, valid_vocab=valid_vocab)
-        self._step = jax.jit(run, static_argnames=("top",), donate_argnums=(1,))
+        self._attention = attention
+        self._valid_vocab = valid_vocab
         self.shapes: dict[Shape, float] = {}
         """Shapes run so far, and the seconds their first run took (compilation included)."""
 
@@ -120,7 +126,16 @@ class JaxExecutor:
     def _run(self, shape: Shape, batch: Batch) -> StepArrays:
         started_s = self.now()
         arrays: StepArrays
-        self._kv, arrays = self._step(self._weights, self._kv, self._masks, batch, top=shape.top)
+        self._kv, arrays = _STEP(
+            self._config,
+            self._weights,
+            self._kv,
+            self._masks,
+            batch,
+            attention=self._attention,
+            top=shape.top,
+            valid_vocab=self._valid_vocab,
+        )
         if shape not in self.shapes:
             arrays.next_token.block_until_ready()
             self.shapes[shape] = self.now() - started_s

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sgjax.errors import SgjaxError
 from sgjax.schedule import Executor, Scheduler
 from sgjax.types import Delta, Request
 
@@ -42,17 +43,23 @@ class EngineLoop:
         self._listeners: dict[str, Listener] = {}
         self._crash: Exception | None = None
         self._stopped = False
+        self._stopping = threading.Lock()
         self.times = LoopTimes()
         self._thread = threading.Thread(target=self._main, name="sgjax-engine", daemon=True)
         self._thread.start()
 
     def submit(self, requests: list[tuple[Request, Listener]]) -> None:
-        """Enqueue requests together; each listener hears deltas, or the error that refused it."""
-        self._inbox.put(lambda: self._add(requests))
+        """Enqueue requests together; each listener hears deltas, or the error that refused it.
+
+        Raises:
+            SgjaxError: the loop was stopped.
+        """
+        self._put(lambda: self._add(requests))
 
     def abort(self, request_id: str) -> None:
         """Abort a request, if it is still alive."""
-        self._inbox.put(lambda: void(self._scheduler.abort(request_id)))
+        if not self._stopped:
+            self._put(lambda: void(self._scheduler.abort(request_id)))
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the loop's thread, between two steps, and return its result."""
@@ -66,29 +73,37 @@ class EngineLoop:
 
         if threading.current_thread() is self._thread:
             return function()
-        self._inbox.put(run)
+        self._put(run)
         return future.result()
 
     def stop(self) -> None:
         """End the thread after the step in flight; live requests hear that it stopped."""
-        if not self._stopped:
-            self._stopped = True
-            self._inbox.put(None)
-            self._thread.join()
+        with self._stopping:
+            if not self._stopped:
+                self._stopped = True
+                self._inbox.put(None)
+        self._thread.join()
+
+    def _put(self, command: Callable[[], None]) -> None:
+        # Under the lock nothing can slip in behind the stop mark, where nobody would answer it.
+        with self._stopping:
+            if self._stopped:
+                raise SgjaxError("the engine was shut down; make a new one")
+            self._inbox.put(command)
 
     def _main(self) -> None:
         while True:
-            idle = self._crash is not None or not self._scheduler.has_work
-            if not self._drain(block=idle):
-                self._fail_all(RuntimeError("the engine was shut down"))
-                return
-            if self._crash is None:
-                try:
+            try:
+                idle = self._crash is not None or not self._scheduler.has_work
+                if not self._drain(block=idle):
+                    self._fail_all(SgjaxError("the engine was shut down while the request ran"))
+                    return
+                if self._crash is None:
                     self._step()
-                except Exception as error:
-                    # The pool may be half written: nothing after this can be trusted.
-                    self._crash = error
-                    self._fail_all(error)
+            except Exception as error:
+                # The pool may be half written: nothing after this can be trusted.
+                self._crash = error
+                self._fail_all(error)
 
     def _drain(self, block: bool) -> bool:
         """Run all commands that are there, at least one if `block`; return False to stop."""
@@ -96,7 +111,8 @@ class EngineLoop:
             try:
                 command = self._inbox.get(block=block)
             except queue.Empty:
-                self._deliver(self._scheduler.take_events())
+                if self._crash is None:
+                    self._deliver(self._scheduler.take_events())
                 return True
             if command is None:
                 return False
