@@ -252,14 +252,14 @@ class RadixTree:
             tail = leaf.pages[-missing:]
             freed.append(tail)
             missing -= len(tail)
+            self.num_pages -= len(tail)
+            self.num_evictable -= len(tail)
             if len(tail) < len(leaf.pages):
                 self._trim(leaf, len(tail))
             else:
                 self._remove(leaf)
         if freed:
             self._pool.free(np.concatenate(freed), Owner.TREE)
-        self.num_pages -= num_pages - missing
-        self.num_evictable -= num_pages - missing
         return num_pages - missing
 
     def reset(self) -> None:
