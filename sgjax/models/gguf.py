@@ -5,7 +5,7 @@ DEVICE. Imports models.config, models.weights, models.gguf_file, errors.
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,39 +50,40 @@ def config_from_gguf(file: GgufFile) -> ModelConfig:
             "(also Mistral, Vicuna, SmolLM2) and 'qwen2'"
         )
     keys = _Keys(file, architecture)
-    if keys.get("expert_count", 0):
+    if keys.integer("expert_count", 0):
         raise ModelLoadError(
-            f"{file.path}: a mixture of {keys.get('expert_count', 0)} experts; only dense models "
+            f"{file.path}: a mixture of {keys.integer('expert_count')} experts; only dense models "
             "are read from GGUF"
         )
-    heads, hidden = keys.need("attention.head_count"), keys.need("embedding_length")
-    head_dim = keys.get("attention.key_length", hidden // heads)
-    if keys.get("rope.dimension_count", head_dim) != head_dim:
+    heads, hidden = keys.integer("attention.head_count"), keys.integer("embedding_length")
+    head_dim = keys.integer("attention.key_length", hidden // max(heads, 1))
+    rotated = keys.integer("rope.dimension_count", head_dim)
+    if rotated != head_dim:
         raise ModelLoadError(
-            f"{file.path}: {keys.get('rope.dimension_count', 0)} of {head_dim} dimensions of a "
-            "head are rotated; only full rotation is supported"
+            f"{file.path}: {rotated} of {head_dim} dimensions of a head are rotated; only full "
+            "rotation is supported"
         )
     try:
         plain = ModelConfig(
             architecture=architecture,
             vocab_size=file.tensors["token_embd.weight"].shape[0],
             hidden_size=hidden,
-            num_layers=keys.need("block_count"),
+            num_layers=keys.integer("block_count"),
             num_heads=heads,
-            num_kv_heads=keys.get("attention.head_count_kv", heads),
+            num_kv_heads=keys.integer("attention.head_count_kv", heads),
             head_dim=head_dim,
-            ffn_size=keys.need("feed_forward_length"),
-            max_position=keys.need("context_length"),
-            rope_theta=_decimal(keys.get("rope.freq_base", 10000.0)),
+            ffn_size=keys.integer("feed_forward_length"),
+            max_position=keys.integer("context_length"),
+            rope_theta=keys.decimal("rope.freq_base", 10000.0),
             rope_scaling=_scaling(keys),
-            norm_eps=_decimal(keys.need("attention.layer_norm_rms_epsilon")),
+            norm_eps=keys.decimal("attention.layer_norm_rms_epsilon"),
             tie_embeddings="output.weight" not in file.tensors,
             qkv_bias="blk.0.attn_q.bias" in file.tensors,
-            sliding_window=keys.get("attention.sliding_window", 0) or None,
+            sliding_window=keys.integer("attention.sliding_window", 0) or None,
         )
     except KeyError as error:
         raise ModelLoadError(f"{file.path} has no tensor {error}; download it again") from None
-    except (ConfigError, TypeError) as error:
+    except ConfigError as error:
         raise ModelLoadError(f"{file.path}: {error}") from None
     if _ROPE_FACTORS in file.tensors:
         return _with_llama3_scaling(plain, file)
@@ -122,34 +123,43 @@ def gguf_name(name: str) -> str:
 
 
 class _Keys:
-    """An architecture's metadata keys."""
+    """An architecture's metadata keys, checked as they are read."""
 
     def __init__(self, file: GgufFile, architecture: str) -> None:
         self._file = file
-        self._metadata: Mapping[str, Any] = file.metadata
-        self._prefix = architecture
+        self._architecture = architecture
 
-    def get(self, name: str, default: Any) -> Any:
-        return self._metadata.get(f"{self._prefix}.{name}", default)
+    def integer(self, name: str, default: int | None = None) -> int:
+        """Return a whole number; without a default the key must be there."""
+        return int(self._value(name, int, default))
 
-    def need(self, name: str) -> Any:
-        value = self.get(name, None)
+    def decimal(self, name: str, default: float | None = None) -> float:
+        """Return the shortest decimal of a 32-bit float (1e-5, not 9.99999974e-06)."""
+        return float(str(np.float32(self._value(name, float, default))))
+
+    def text(self, name: str, default: str) -> str:
+        """Return a string."""
+        return str(self._value(name, str, default))
+
+    def _value(self, name: str, kind: type, default: Any) -> Any:
+        key = f"{self._architecture}.{name}"
+        value = self._file.metadata.get(key, default)
         if value is None:
             raise ModelLoadError(
-                f"{self._file.path} has no {self._prefix}.{name}; it is a vocabulary or an adapter "
-                "rather than a model: give the model's file"
+                f"{self._file.path} has no {key}; it is a vocabulary or an adapter rather than a "
+                "model: give the model's file"
+            )
+        if not isinstance(value, kind):
+            raise ModelLoadError(
+                f"{self._file.path}: {key} is {value!r}, but one {kind.__name__} for all layers is "
+                "supported"
             )
         return value
 
 
-def _decimal(value: float) -> float:
-    """Return the shortest decimal that a 32-bit float stands for (1e-5, not 9.99999974e-06)."""
-    return float(str(np.float32(value)))
-
-
 def _scaling(keys: _Keys) -> NoScaling | LinearScaling:
-    kind = keys.get("rope.scaling.type", "none")
-    factor = float(keys.get("rope.scaling.factor", keys.get("rope.scale_linear", 1.0)))
+    kind = keys.text("rope.scaling.type", "none")
+    factor = keys.decimal("rope.scaling.factor", keys.decimal("rope.scale_linear", 1.0))
     if kind not in ("none", "linear"):
         raise ModelLoadError(
             f"rope scaling {kind!r} is not supported in GGUF files; supported are 'none' and "
@@ -164,7 +174,7 @@ def _with_llama3_scaling(config: ModelConfig, file: GgufFile) -> ModelConfig:
     All releases share the other three constants; whether they are those is checked.
     """
     divisors = file.read(_ROPE_FACTORS)
-    scaling = Llama3Scaling(_decimal(divisors.max()), 1.0, 4.0, 8192)
+    scaling = Llama3Scaling(float(divisors.max()), 1.0, 4.0, 8192)
     scaled = dataclasses.replace(config, rope_scaling=scaling)
     expected = rope_frequencies(config) / rope_frequencies(scaled)
     if divisors.shape != expected.shape or not np.allclose(divisors, expected, rtol=1e-3):

@@ -5,6 +5,7 @@ is parsed here: the package's reader makes four arrays for each string of a voca
 seconds where this takes a few hundredths.
 """
 
+import math
 import mmap
 import struct
 from collections.abc import Mapping
@@ -100,7 +101,7 @@ class _Header:
         self.tensors: dict[str, TensorInfo] = {}
         try:
             self._parse()
-        except (struct.error, UnicodeDecodeError, KeyError, ValueError) as error:
+        except (struct.error, KeyError, ValueError, TypeError, RecursionError) as error:
             raise ModelLoadError(
                 f"{path} is damaged or truncated: its header breaks off at byte {self._at} of "
                 f"{len(data)} ({error}); download it again"
@@ -123,6 +124,8 @@ class _Header:
             shape = tuple(self._scalar("Q") for _ in range(self._scalar("I")))[::-1]
             places.append((name, shape, self._scalar("I"), self._scalar("Q")))
         alignment = int(self.metadata.get("general.alignment", 32))
+        if alignment < 1:
+            raise ValueError(f"alignment {alignment}")
         start = -(-self._at // alignment) * alignment
         for name, shape, kind, offset in places:
             self.tensors[name] = self._tensor(name, shape, kind, start + offset)
@@ -136,7 +139,9 @@ class _Header:
                 f"{', '.join(SUPPORTED)}: use a file quantised to one of these"
             )
         block, block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
-        size = int(np.prod(shape, dtype=np.int64)) // block * block_bytes
+        if not shape or shape[-1] % block:
+            raise ValueError(f"tensor {name!r} has shape {shape} in blocks of {block}")
+        size = math.prod(shape) // block * block_bytes
         if start + size > len(self._data):
             raise ModelLoadError(
                 f"{self._path} is truncated: tensor {name!r} ends at byte {start + size}, the file "

@@ -5,7 +5,7 @@ DEVICE. Imports the loaders beside it and the tokenizers.
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sgjax.errors import ConfigError, ModelLoadError
@@ -37,7 +37,7 @@ class LoadedModel:
     """
 
     config: ModelConfig
-    weights: LlamaWeights
+    weights: LlamaWeights = field(repr=False)
     tokenizer: Tokenizer
     name: str
     source: str

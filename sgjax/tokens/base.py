@@ -53,7 +53,7 @@ class Tokenizer(Protocol):
 
         Special tokens return their literal text. Concatenating the bytes of the tokens of a text
         gives the text, except for the single leading space that SentencePiece vocabularies add
-        (see `strips_leading_space`).
+        (see `strips_leading_space`) and for bytes of which a vocabulary has no token.
         """
         ...
 

@@ -89,6 +89,9 @@ class FastTokenizer:
     def encode(self, text: str, *, add_bos: bool = False) -> list[int]:
         """Return the token ids of `text`.
 
+        Bytes for which the vocabulary has no token are left out, as the models' own tokenizers do
+        (SmolLM2's lacks six control characters).
+
         Args:
             text: any text; special tokens written out in it become their ids.
             add_bos: prepend `bos_id`, unless the text itself begins with it (as the output of

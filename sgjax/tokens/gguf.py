@@ -38,10 +38,15 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> FastTokenizer:
         ModelLoadError: a key is missing, or the vocabulary is of an unsupported kind.
     """
     model = _need(metadata, "model")
-    if model == "gpt2":
-        return _byte_level(metadata)
-    if model == "llama":
-        return _sentencepiece(metadata)
+    if model in ("gpt2", "llama"):
+        try:
+            return _byte_level(metadata) if model == "gpt2" else _sentencepiece(metadata)
+        except ModelLoadError:
+            raise
+        except Exception as error:  # the package raises plain Exception
+            raise ModelLoadError(
+                f"the GGUF file's vocabulary cannot be rebuilt ({error}); download the file again"
+            ) from None
     raise ModelLoadError(
         f"tokenizer.ggml.model={model!r} is not supported; supported are 'gpt2' (byte-level BPE) "
         "and 'llama' (SentencePiece BPE)"
