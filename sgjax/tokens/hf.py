@@ -48,7 +48,7 @@ def _from_json(path: Path, config: Mapping[str, Any]) -> FastTokenizer:
     text = _text(path)
     try:
         backend = tokenizers.Tokenizer.from_str(text)
-        rules = json.loads(text)
+        rules = json.loads(backend.to_str())  # in the package's present notation
     except Exception as error:  # the package raises plain Exception
         raise ModelLoadError(
             f"{path} is no readable tokenizer ({error}); download it again"
@@ -94,7 +94,7 @@ def _family(path: Path, rules: Mapping[str, Any]) -> tuple[Any, bool]:
     if kind == "BPE" and "ByteLevel" in pre:
         return byte_level_bytes, bool(pre["ByteLevel"].get("add_prefix_space"))
     decoder = _parts(rules.get("decoder"), "decoders")
-    if kind in ("BPE", "Unigram") and ("ByteFallback" in decoder or "Metaspace" in decoder):
+    if kind == "BPE" and ("ByteFallback" in decoder or "Metaspace" in decoder):
         normalizer = _parts(rules.get("normalizer"), "normalizers")
         scheme = pre.get("Metaspace", {}).get("prepend_scheme", "never")
         return sentencepiece_bytes, "Prepend" in normalizer or scheme != "never"

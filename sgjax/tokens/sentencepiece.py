@@ -70,7 +70,7 @@ def build(
     backend = tokenizers.Tokenizer(
         models.BPE(
             ids,
-            _merges(vocab, ids),
+            merges(vocab, ids),
             unk_token=unknown[0] if unknown else None,
             fuse_unk=True,
             byte_fallback=True,
@@ -143,7 +143,7 @@ def read_model(path: Path) -> Vocabulary:
     return vocab
 
 
-def _merges(vocab: Vocabulary, ids: Mapping[str, int]) -> list[tuple[str, str]]:
+def merges(vocab: Vocabulary, ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return all merges that make a piece, best first.
 
     SentencePiece merges the pair whose *result* scores best. So each way of cutting a piece in two
