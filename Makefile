@@ -38,17 +38,17 @@ clean:
 $(VENV)/.run: pyproject.toml | $(BIN)/pip
 	@echo 'installing sgjax into $(VENV)'
 	$(BIN)/python -m pip install --quiet --editable .
-	touch $@
+	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@echo 'installing sgjax and its tools into $(VENV)'
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch $@
+	@touch $@
 
 $(VENV)/.hf: pyproject.toml | $(BIN)/pip
 	@echo 'installing sgjax and its tools into $(VENV)'
 	$(BIN)/python -m pip install --quiet --editable '.[dev,hf]'
-	touch $@
+	@touch $@
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

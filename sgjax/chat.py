@@ -103,7 +103,8 @@ def _answer(chat: Chat, text: str, console: Console) -> None:
         for piece in pieces:
             console.print(piece, end="", markup=False, highlight=False, soft_wrap=True)
         console.print()
-        console.print(_footer(chat.last_meta, time.perf_counter() - begin), style="dim")
+        footer = _footer(chat.last_meta, time.perf_counter() - begin)
+        console.print(footer, style="dim", highlight=False)
     except KeyboardInterrupt:
         console.print(" (stopped)", style="dim")
     except SgjaxError as error:

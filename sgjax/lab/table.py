@@ -33,7 +33,7 @@ def show_stat(metric: str, stat: Stat | None) -> str:
 def _table(summary: Summary, workload: str) -> Table:
     # Variants are columns: there are few of them, and a terminal is narrow.
     table = Table(title=f"{summary.experiment.name} · {workload}", title_justify="left")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     variants = summary.variants(workload)
     for variant in variants:
         table.add_column(variant, justify="right")
