@@ -1,6 +1,6 @@
 """What a result must say of where it came from: code version, package versions, hashes.
 
-Imports the standard library only.
+Imports the standard library and sgjax's own version.
 """
 
 import hashlib
@@ -11,7 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("sgjax", "jax", "jaxlib", "flax", "numpy", "tokenizers")
+from sgjax import __version__
+
+PACKAGES = ("jax", "jaxlib", "flax", "numpy", "tokenizers")
 
 
 def git_sha() -> str | None:
@@ -29,7 +31,7 @@ def git_sha() -> str | None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that can change a result."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "sgjax": __version__}
     for package in PACKAGES:
         try:
             found[package] = version(package)
