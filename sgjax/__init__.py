@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sgjax.errors import (
+    BatchError,
     ConfigError,
     GrammarError,
     ModelLoadError,
@@ -17,6 +18,40 @@ from sgjax.errors import (
     SgjaxError,
     UnsupportedBackend,
 )
+from sgjax.lang.api import (
+    assistant,
+    assistant_begin,
+    assistant_end,
+    gen,
+    gen_int,
+    gen_string,
+    image,
+    select,
+    system,
+    system_begin,
+    system_end,
+    user,
+    user_begin,
+    user_end,
+    video,
+)
+from sgjax.lang.backends.endpoint import RuntimeEndpoint
+from sgjax.lang.backends.scripted import ScriptedBackend
+from sgjax.lang.choices import (
+    greedy_token_selection,
+    sequence_likelihood,
+    token_length_normalized,
+    unconditional_likelihood_normalized,
+)
+from sgjax.lang.defaults import (
+    flush_cache,
+    get_server_info,
+    global_config,
+    set_default_backend,
+)
+from sgjax.lang.function import SglFunction, function
+from sgjax.lang.spec import ParallelFork, SequentialFork
+from sgjax.lang.state import ForkGroup, ProgramState
 
 if TYPE_CHECKING:
     from sgjax.engine.engine import Engine
@@ -24,16 +59,48 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchError",
     "ConfigError",
     "Engine",
+    "ForkGroup",
     "GrammarError",
     "ModelLoadError",
     "OutOfPages",
+    "ParallelFork",
     "ProgramError",
+    "ProgramState",
     "PromptTooLong",
     "RequestAborted",
+    "RuntimeEndpoint",
+    "ScriptedBackend",
+    "SequentialFork",
     "SgjaxError",
+    "SglFunction",
     "UnsupportedBackend",
+    "assistant",
+    "assistant_begin",
+    "assistant_end",
+    "flush_cache",
+    "function",
+    "gen",
+    "gen_int",
+    "gen_string",
+    "get_server_info",
+    "global_config",
+    "greedy_token_selection",
+    "image",
+    "select",
+    "sequence_likelihood",
+    "set_default_backend",
+    "system",
+    "system_begin",
+    "system_end",
+    "token_length_normalized",
+    "unconditional_likelihood_normalized",
+    "user",
+    "user_begin",
+    "user_end",
+    "video",
 ]
 
 _LAZY = {"Engine": "sgjax.engine.engine"}

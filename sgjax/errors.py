@@ -37,6 +37,18 @@ class ProgramError(SgjaxError, RuntimeError):
     """A language-model program failed; the cause is chained."""
 
 
+class BatchError(ProgramError):
+    """Some programs of a batch failed; the first failure is chained.
+
+    Attributes:
+        states: all programs' states in the batch's order; reading a failed one raises its error.
+    """
+
+    def __init__(self, message: str, states: tuple[object, ...]) -> None:
+        super().__init__(message)
+        self.states = states
+
+
 class RequestAborted(SgjaxError, RuntimeError):
     """A request was aborted before it finished."""
 

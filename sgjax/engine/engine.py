@@ -188,8 +188,8 @@ class Engine:
         return self._ids.next()
 
     def release_hint(self, hint_id: str) -> None:
-        """Stop expecting followers of a hint that have not been submitted."""
-        self._loop.call(lambda: self._parts.scheduler.release_hint(hint_id))
+        """Stop expecting followers of a hint that have not been submitted; never blocks."""
+        self._loop.release_hint(hint_id)
 
     def abort(self, rid: str) -> None:
         """Abort a request by the id its results carry; nothing happens if it is over."""

@@ -61,6 +61,10 @@ class EngineLoop:
         if not self._stopped:
             self._put(lambda: void(self._scheduler.abort(request_id)))
 
+    def release_hint(self, hint_id: str) -> None:
+        """Stop expecting followers of a hint that have not been submitted."""
+        self._inbox.put(lambda: self._scheduler.release_hint(hint_id))
+
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the loop's thread, between two steps, and return its result."""
         future: Future[T] = Future()

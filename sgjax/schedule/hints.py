@@ -72,6 +72,12 @@ class Hints:
         self._drop_if_done(hint_id)
         return released
 
+    def follower_refused(self, hint_id: str | None) -> None:
+        """Note that a request which names this hint (None: names none) was never taken in."""
+        if hint_id in self._hints:
+            self._hints[hint_id].expected -= 1
+            self._drop_if_done(hint_id)
+
     def follower_gone(self, seq: Sequence) -> None:
         """Note that a follower was admitted, aborted or failed."""
         hint = self._hints.get(seq.request.after or "")

@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgjax.cache import InsertReason
-from sgjax.errors import ConfigError, OutOfPages, PromptTooLong, RequestAborted, UnsupportedBackend
+from sgjax.errors import (
+    ConfigError,
+    OutOfPages,
+    PromptTooLong,
+    RequestAborted,
+    SgjaxError,
+    UnsupportedBackend,
+)
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.hints import Hints
 from sgjax.schedule.outcome import build_completion
@@ -111,7 +118,11 @@ class Scheduler:
             PromptTooLong: the prompt leaves no room for a token in the context or in the pool.
             ConfigError: an empty prompt, a duplicate id, an unknown hint or a bad logprob_start.
         """
-        self._check(request)
+        try:
+            self._check(request)
+        except SgjaxError:
+            self._hints.follower_refused(request.after)
+            raise
         keys = np.asarray(request.tokens, np.int64)
         params = request.params
         generates = request.wants is Wants.TOKENS

@@ -1,0 +1,1 @@
+"""Backends: what the language's programs run on."""

@@ -1,0 +1,51 @@
+"""Delivery: the one thread of a run that carries backends' answers into its programs.
+
+Imports the standard library. A backend's own thread only enqueues, so that tokenising the next
+prompt never holds up the model.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import final
+
+Message = Callable[[], None]
+
+
+@final
+class Delivery:
+    """Run messages in order on one thread, which ends after the last of the run's programs.
+
+    Args:
+        programs: how many programs will call `program_ended`.
+    """
+
+    def __init__(self, programs: int) -> None:
+        self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._left = programs
+        self._started = False
+        self._lock = threading.Lock()
+
+    def put(self, message: Message) -> None:
+        """Enqueue a message; never blocks."""
+        self._inbox.put(message)
+        if not self._started:
+            self._start()
+
+    def program_ended(self) -> None:
+        """Note that a program expects no more messages."""
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._inbox.put(None)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+        threading.Thread(target=self._main, name="sgjax-delivery", daemon=True).start()
+
+    def _main(self) -> None:
+        while (message := self._inbox.get()) is not None:
+            message()

@@ -1,0 +1,266 @@
+"""`@function`: programs, and the ways to run them. Imports its neighbours."""
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, final, overload
+
+from sgjax.errors import ConfigError, UnsupportedBackend
+from sgjax.lang.batch import Job, run_jobs
+from sgjax.lang.defaults import global_config
+from sgjax.lang.delivery import Delivery
+from sgjax.lang.options import OPTIONS, Sampling
+from sgjax.lang.prefix import constant_prefix
+from sgjax.lang.program import Program, RunSettings
+from sgjax.lang.spec import ForkSpec
+from sgjax.lang.state import ProgramState
+
+RESERVED = OPTIONS | {"stream", "backend", "fork", "num_threads", "progress_bar", "generator_style"}
+"""Arguments of `run` and `run_batch`, which no parameter of a program may be called."""
+
+
+@final
+class SglFunction:
+    """A program: a Python function whose first parameter is the prompt state `s`.
+
+    Args:
+        func: the function.
+        num_api_spec_tokens: tokens to speculate past a stop (API backends); None does not.
+        bound: arguments that are fixed.
+
+    Raises:
+        ConfigError: the first parameter is not `s`, or one has a name that `run` uses itself.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        num_api_spec_tokens: int | None = None,
+        bound: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.func = func
+        self.name = func.__name__
+        self.num_api_spec_tokens = num_api_spec_tokens
+        self.bound = dict(bound or {})
+        self._signature = _signature(func)
+        functools.update_wrapper(self, func)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run, like `run`."""
+        return self.run(*args, **kwargs)
+
+    def bind(self, **arguments: Any) -> "SglFunction":
+        """Return this program with some arguments fixed.
+
+        Raises:
+            ConfigError: it has no such parameter.
+        """
+        self._check_names(arguments)
+        return SglFunction(self.func, self.num_api_spec_tokens, {**self.bound, **arguments})
+
+    def run(
+        self,
+        *args: Any,
+        stream: bool = False,
+        backend: object = None,
+        fork: ForkSpec | None = None,
+        **kwargs: Any,
+    ) -> ProgramState:
+        """Run the program.
+
+        Args:
+            *args: the program's arguments, without `s`.
+            stream: return at once, and ask the backend for pieces of text.
+            backend: a backend or an engine; None takes the default.
+            fork: how forks run; None takes `global_config.fork`.
+            **kwargs: the program's arguments, and sampling defaults: see `options.OPTIONS`.
+
+        Returns:
+            The final state; with `stream` the state in the making.
+
+        Raises:
+            ProgramError: the function raised, or a stream failed; chained to the cause.
+            ConfigError: unknown arguments.
+        """
+        options, arguments = self.split(args, kwargs)
+        settings = self.settings(options, stream, backend, fork)
+        program = Program(settings, Delivery(1), self.name, shared=stream)
+        state = ProgramState(program.root)
+        job = functools.partial(self.func, state, **arguments)
+        if stream:
+            threading.Thread(target=program.run, args=(job,), name=self.name, daemon=True).start()
+            return state
+        program.run(job)
+        program.finished.result()
+        if (error := program.error()) is not None:
+            raise error
+        return state
+
+    @overload
+    def run_batch(
+        self,
+        batch_arguments: Sequence[Mapping[str, Any]],
+        *,
+        generator_style: Literal[False] = False,
+        **kwargs: Any,
+    ) -> list[ProgramState]: ...
+
+    @overload
+    def run_batch(
+        self,
+        batch_arguments: Sequence[Mapping[str, Any]],
+        *,
+        generator_style: Literal[True],
+        **kwargs: Any,
+    ) -> Iterator[ProgramState]: ...
+
+    def run_batch(
+        self,
+        batch_arguments: Sequence[Mapping[str, Any]],
+        *,
+        num_threads: int | Literal["auto"] = "auto",
+        progress_bar: bool = False,
+        generator_style: bool = False,
+        backend: object = None,
+        fork: ForkSpec | None = None,
+        **kwargs: Any,
+    ) -> list[ProgramState] | Iterator[ProgramState]:
+        """Run the program on many sets of arguments at once.
+
+        A program holds one of the threads only while its own Python runs or waits for a value, so
+        programs that read nothing inside are all in flight together, whatever their number; where
+        they read, at most `num_threads` run at a time.
+
+        Args:
+            batch_arguments: one dict of arguments per program.
+            num_threads: how many functions run at once; "auto" takes up to 64.
+            progress_bar: show one.
+            generator_style: yield states in order as they finish instead of returning a list.
+            backend, fork, **kwargs: as in `run`.
+
+        Returns:
+            The states in the order of the arguments.
+
+        Raises:
+            BatchError: programs failed; raised when all have ended, with all states in it.
+            ConfigError: arguments that do not fit the program.
+        """
+        options, common = self.split((), kwargs, complete=False)
+        rows = [self.arguments((), {**common, **row}) for row in batch_arguments]
+        settings = self.settings(options, False, backend, fork)
+        prefix = ""
+        if settings.hints and len(rows) > 1:
+            prefix = constant_prefix(self.func, rows, settings.backend.chat)
+        job = Job(self.name, self.func, rows, settings, prefix, num_threads, progress_bar)
+        states = run_jobs(job)
+        return states if generator_style else list(states)
+
+    # ---------------------------------------------------------------- for its neighbours
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """Return the program's parameters, without `s`."""
+        return self._signature.parameters
+
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments by name, with those that are bound.
+
+        Raises:
+            ConfigError: they do not fit the program.
+        """
+        try:
+            given = self._signature.bind_partial(*args, **kwargs).arguments
+            return dict(self._signature.bind(**{**self.bound, **given}).arguments)
+        except TypeError as error:
+            allowed = ", ".join(self.parameters) or "none"
+            raise ConfigError(
+                f"{self.name}: {error}; its arguments are: {allowed}; sampling defaults are: "
+                f"{', '.join(sorted(OPTIONS))}"
+            ) from None
+
+    def split(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], complete: bool = True
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return sampling defaults and the program's own arguments.
+
+        Args:
+            args, kwargs: as given to `run`.
+            complete: whether these are all of the program's arguments.
+        """
+        options = {key: value for key, value in kwargs.items() if key in OPTIONS}
+        rest = {key: value for key, value in kwargs.items() if key not in OPTIONS}
+        if complete:
+            return options, self.arguments(args, rest)
+        self._check_names(rest)
+        return options, rest
+
+    def settings(
+        self, options: Mapping[str, Any], stream: bool, backend: object, fork: ForkSpec | None
+    ) -> RunSettings:
+        """Return how a run with these options executes."""
+        return run_settings(options, stream, backend, fork, self.num_api_spec_tokens)
+
+    def _check_names(self, arguments: Mapping[str, Any]) -> None:
+        unknown = [name for name in arguments if name not in self.parameters]
+        if unknown:
+            raise ConfigError(
+                f"{self.name} has no parameter {unknown[0]!r}; it has: "
+                f"{', '.join(self.parameters) or 'none'}"
+            )
+
+
+def run_settings(
+    options: Mapping[str, Any],
+    stream: bool,
+    backend: object,
+    fork: ForkSpec | None,
+    num_api_spec_tokens: int | None,
+) -> RunSettings:
+    """Return how programs execute that were given these arguments of `run`."""
+    chosen = global_config.backend(backend)
+    if num_api_spec_tokens is not None:
+        raise UnsupportedBackend("num_api_spec_tokens: API speculation has not landed; drop it")
+    return RunSettings(chosen, Sampling(options), stream, fork or global_config.fork)
+
+
+@overload
+def function(func: Callable[..., Any]) -> SglFunction: ...
+
+
+@overload
+def function(
+    *, num_api_spec_tokens: int | None = None
+) -> Callable[[Callable[..., Any]], SglFunction]: ...
+
+
+def function(
+    func: Callable[..., Any] | None = None, *, num_api_spec_tokens: int | None = None
+) -> SglFunction | Callable[[Callable[..., Any]], SglFunction]:
+    """Make a program of a Python function whose first parameter is `s`.
+
+    Args:
+        func: the function.
+        num_api_spec_tokens: let API models run this many tokens past a stop, and use what they
+            wrote for the gens that follow (paper section 5).
+    """
+    if func is not None:
+        return SglFunction(func)
+    return lambda func: SglFunction(func, num_api_spec_tokens)
+
+
+def _signature(func: Callable[..., Any]) -> inspect.Signature:
+    signature = inspect.signature(func)
+    names = list(signature.parameters)
+    if not names or names[0] != "s":
+        raise ConfigError(
+            f"the first parameter of {func.__name__} must be named 's' (the prompt state); it has: "
+            f"{', '.join(names) or 'none'}"
+        )
+    taken = RESERVED & set(names[1:])
+    if taken:
+        raise ConfigError(
+            f"{func.__name__} has a parameter {min(taken)!r}, which is an argument of run itself; "
+            "rename it"
+        )
+    return signature.replace(parameters=list(signature.parameters.values())[1:])

@@ -1,0 +1,263 @@
+"""Program: one run of a function; it owns the run's streams and everything that changes them.
+
+Imports its neighbours and the Backend protocol. All changes are messages; whoever posts one runs
+the messages that are there, unless somebody is at it. So nothing in a stream needs a lock, no
+stream needs a thread, and a backend that answers at once does not recurse.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, final
+
+from sgjax.errors import ProgramError
+from sgjax.lang.backends.base import Answer, Backend, Call, Hint, Piece, Prompt
+from sgjax.lang.delivery import Delivery
+from sgjax.lang.groups import Announcement, Ask
+from sgjax.lang.options import Sampling
+from sgjax.lang.spec import ForkSpec, ParallelFork
+from sgjax.lang.stream import Stream
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How programs of one run execute.
+
+    Attributes:
+        backend: answers the calls.
+        sampling: defaults of gens.
+        stream: ask for pieces while a gen runs.
+        fork: parallel or sequential, with or without hints.
+    """
+
+    backend: Backend
+    sampling: Sampling
+    stream: bool
+    fork: ForkSpec
+
+    @property
+    def hints(self) -> bool:
+        """Return whether prefixes are announced."""
+        wanted = isinstance(self.fork, ParallelFork) and self.fork.hint
+        return wanted and self.backend.takes_hints
+
+
+@final
+class Program:
+    """One run.
+
+    Args:
+        settings: how it executes.
+        delivery: carries answers here.
+        name: of the function, for error messages.
+        row: index in a batch.
+        announced: the hint that announced this program's constant prefix.
+        shared: the state is handed out while the function still runs.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        delivery: Delivery,
+        name: str,
+        row: int = 0,
+        announced: Announcement | None = None,
+        shared: bool = False,
+    ) -> None:
+        self.shared = shared
+        self.settings = settings
+        self.name = name
+        self.finished: Future[None] = Future()
+        self.has_begun = False
+        """The user's function was entered."""
+        self.author: int | None = None
+        """The thread that runs the user's function, while it runs."""
+        self.result: Any = None
+        """What the user's function returned."""
+        self._delivery = delivery
+        self._messages: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+        self._pumping = False
+        self._groups: list[Announcement] = []
+        self._waiting: deque[Ask] = deque()
+        self._in_flight = 0
+        self._returned = False
+        self.streams: list[Stream] = []
+        self.root = self.new_stream((row,), announced)
+
+    # ---------------------------------------------------------------- messages
+
+    def post(self, message: Callable[[], None]) -> None:
+        """Run a message after all earlier ones; return at once if another thread is at it."""
+        with self._lock:
+            self._messages.append(message)
+            if self._pumping:
+                return
+            self._pumping = True
+        while True:
+            with self._lock:
+                if not self._messages:
+                    self._pumping = False
+                    return
+                message = self._messages.popleft()
+            try:
+                message()
+            except Exception as error:  # a defect here must fail the program, not hang it
+                for stream in self.streams:
+                    stream.fail(error)
+
+    def wait(self, future: "Future[Any]") -> Any:
+        """Block until a future has a result, after letting everything go that waits for company."""
+        if not future.done():
+            self.flush()
+        return future.result()
+
+    def flush(self) -> None:
+        """Let the calls go that wait for company: the user's function waits."""
+        if self._groups:
+            self.post(self._flush)
+
+    def new_stream(self, place: tuple[int, ...], announced: Announcement | None) -> Stream:
+        """Return a new stream of this program."""
+        stream = Stream(self, len(self.streams), place, announced)
+        self.streams.append(stream)
+        return stream
+
+    def run(self, function: Callable[[], Any]) -> None:
+        """Run the user's function on this thread; what it raises is kept for `error`."""
+        self.has_begun = True
+        self.author = threading.get_ident()
+        try:
+            self.result = function()
+        except Exception as error:
+            self.returned(error)
+        except BaseException as error:  # an interrupt goes on, but must not leave readers hanging
+            self.returned(error)
+            raise
+        else:
+            self.returned(None)
+
+    def returned(self, error: BaseException | None) -> None:
+        """Note that the user's function is over."""
+        self.author = None
+        self.post(lambda: self._close(error))
+
+    # ---------------------------------------------------------------- inside messages
+
+    def request(self, stream: Stream, call: Call) -> None:
+        """Send a stream's call, possibly together with those of its siblings."""
+        if stream.announced is None:
+            self._send([(stream, call)])
+            return
+        group, stream.announced = stream.announced, None
+        self._send(group.ask(stream, call))
+        group.settle()
+
+    def announce(self, parent: Stream, children: list[Stream]) -> None:
+        """Send a fork's prefix once, before its children."""
+        if not self.settings.hints or len(children) < 2:
+            return
+        group = parent.announced
+        hint = self.hint(parent.prompt(), len(children), group.hint if group else None)
+        if hint is None:
+            return
+        if group is not None:
+            parent.announced = None
+            self._send(group.asked())
+            group.settle()
+        ours = Announcement(hint, len(children), True, self.settings.backend.release)
+        self._groups.append(ours)
+        for child in children:
+            child.announced = ours
+
+    def hint(self, prompt: Prompt, followers: int, after: Hint | None) -> Hint | None:
+        """Announce a prefix to the backend, unless there is nothing in it."""
+        if not prompt.text and not prompt.media:
+            return None
+        return self.settings.backend.hint(prompt, followers, after)
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the user's function may still append."""
+        return not self._returned
+
+    def leave(self, stream: Stream) -> None:
+        """Note that a stream asks for nothing more."""
+        if stream.announced is not None:
+            group, stream.announced = stream.announced, None
+            self._send(group.leave())
+            group.settle()
+
+    def stream_ended(self) -> None:
+        """Note that a stream came to its end; the last one ends the program."""
+        if not self._returned or self.finished.done():
+            return
+        if all(stream.over and stream.call_ended for stream in self.streams):
+            self._delivery.program_ended()
+            self.finished.set_result(None)
+
+    def error(self) -> ProgramError | None:
+        """Return what a finished program raises: the root's error, or one that nobody has read."""
+        for stream in self.streams:
+            if stream.error is not None and (stream is self.root or not stream.error_read):
+                return self.wrap(stream.failed_at, stream.error)
+        return None
+
+    def wrap(self, where: str, cause: BaseException) -> ProgramError:
+        """Return a new ProgramError that carries its cause."""
+        if isinstance(cause, ProgramError):
+            error = ProgramError(*cause.args)
+            error.__cause__ = cause.__cause__ or cause
+            return error
+        place = f" in {where}" if where else ""
+        error = ProgramError(
+            f"program {self.name!r} failed{place}: {type(cause).__name__}: {cause}"
+        )
+        error.__cause__ = cause
+        return error
+
+    # ---------------------------------------------------------------- private
+
+    def _close(self, error: BaseException | None) -> None:
+        self._returned = True
+        if error is not None:
+            self.root.fail(error)
+        self._flush()
+        for stream in list(self.streams):
+            stream.close()
+        self.stream_ended()
+
+    def _flush(self) -> None:
+        for group in self._groups:
+            self._send(group.flush())
+
+    def _send(self, asks: list[Ask]) -> None:
+        if not isinstance(self.settings.fork, ParallelFork):
+            self._waiting.extend(asks)
+            asks = []
+            if self._waiting and self._in_flight == 0:
+                asks = [self._waiting.popleft()]
+        if not asks:
+            return
+        self._in_flight += len(asks)
+        streams = [stream for stream, _ in asks]
+
+        def hear(index: int, answer: Answer) -> None:
+            self._delivery.put(lambda: self.post(lambda: self._heard(streams[index], answer)))
+
+        try:
+            self.settings.backend.submit([call for _, call in asks], hear)
+        except Exception as error:
+            for index in range(len(asks)):
+                hear(index, error)
+
+    def _heard(self, stream: Stream, answer: Answer) -> None:
+        last = not isinstance(answer, Piece)
+        if last:
+            self._in_flight -= 1
+        stream.heard(answer)
+        if last:
+            self._send([])
+            self.stream_ended()

@@ -1,0 +1,328 @@
+"""ProgramState and ForkGroup: what a user's function holds.
+
+Imports its neighbours and errors. Appending numbers the expressions and returns; reading waits
+for the number of the expression that decides what is read.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar, final
+
+from sgjax.errors import ConfigError, ProgramError
+from sgjax.lang import ir
+from sgjax.lang.backends.base import Message
+from sgjax.lang.feed import Watch
+from sgjax.lang.stream import ForkOp, JoinOp, Op, Stream
+
+T = TypeVar("T")
+JoinMode = Literal["gather_variable", "concate_and_append"]
+
+
+@final
+class ProgramState:
+    """A prompt in the making, and its variables.
+
+    `s += expr` returns at once; what is read is waited for. A failure is raised, chained to its
+    cause, where the state is read.
+    """
+
+    def __init__(self, stream: Stream, inherited: Iterable[str] = ()) -> None:
+        self._stream = stream
+        self._program = stream.program
+        self._queued = 0
+        # Who writes each variable last; what a fork's child inherits is there when it starts.
+        self._writers = dict.fromkeys(inherited, -1)
+        self._last_join = -1
+        self._ended = ""
+
+    # ---------------------------------------------------------------- appending
+
+    def __iadd__(self, other: object) -> "ProgramState":
+        """Append text or an expression.
+
+        Raises:
+            ConfigError: it is neither.
+            ProgramError: the state takes nothing more.
+        """
+        self._put(list(ir.flatten(ir.as_expr(other))))
+        return self
+
+    def set_var(self, name: str, value: Any) -> None:
+        """Store a value under a name, without appending it."""
+        self._put([ir.SetVar(name, value)])
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.set_var(name, value)
+
+    def system(self, expr: object = None) -> Any:
+        """Append a system message, or open one for a `with` block."""
+        return self._role("system", expr)
+
+    def user(self, expr: object = None) -> Any:
+        """Append a user message, or open one for a `with` block."""
+        return self._role("user", expr)
+
+    def assistant(self, expr: object = None) -> Any:
+        """Append an assistant message, or open one for a `with` block."""
+        return self._role("assistant", expr)
+
+    @contextmanager
+    def var_scope(self, name: str) -> Iterator[None]:
+        """Store the text that is appended inside the block as a variable."""
+        self._put([ir.ScopeBegin(name)])
+        yield
+        self._put([ir.ScopeEnd(name)])
+
+    def fork(self, n: int = 1) -> "ForkGroup":
+        """Return n copies of this state that go on independently, and at once.
+
+        Args:
+            n: at least 1.
+        """
+        if not isinstance(n, int) or n < 1:
+            raise ConfigError(f"fork({n!r}) is not allowed; give the number of copies, at least 1")
+        children = []
+        for index in range(n):
+            child = self._program.new_stream((*self._stream.place, self._queued, index), None)
+            child.await_start()
+            children.append(child)
+        self._put([ForkOp(children)])
+        return ForkGroup(self, [ProgramState(child, self._writers) for child in children])
+
+    @contextmanager
+    def copy(self) -> Iterator["ProgramState"]:
+        """Give a copy of this state to a `with` block; its variables come back as at a join."""
+        group = self.fork(1)
+        yield group[0]
+        group.join()
+
+    # ---------------------------------------------------------------- reading
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a variable; wait for what is queued to set it.
+
+        Raises:
+            KeyError: nothing sets it.
+            ProgramError: the program failed before it was set.
+        """
+        return self._read_variable(name, lambda: self._stream.value_of(name))
+
+    def get_var(self, name: str) -> Any:
+        """Return a variable, like `s[name]`."""
+        return self[name]
+
+    def get_meta_info(self, name: str) -> Any:
+        """Return how a variable came about: finish reason, token counts, log-probabilities."""
+
+        def value() -> Any:
+            self._stream.value_of(name)
+            return self._stream.state.meta[name]
+
+        return self._read_variable(name, value)
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a variable is set or queued to be set; wait for joins only."""
+        if name in self._writers:
+            return True
+        stream = self._stream
+        return self._read(self._decided(self._last_join), lambda: name in stream.state.variables)
+
+    def text(self) -> str:
+        """Return the whole prompt once everything queued is done."""
+        return self._read_all(lambda: self._stream.state.text)
+
+    def messages(self) -> list[Message]:
+        """Return the finished chat messages once everything queued is done."""
+        return self._read_all(lambda: [dict(m) for m in self._stream.state.messages])
+
+    def sync(self) -> None:
+        """Wait until everything queued is done."""
+        self._read_all(lambda: None)
+
+    def error(self) -> BaseException | None:
+        """Wait like `sync`, and return what made this state fail, or None."""
+        try:
+            self.sync()
+        except ProgramError:
+            pass
+        return self._stream.error
+
+    @property
+    def ret_value(self) -> Any:
+        """Return what the user's function returned; wait for it."""
+        self._program.wait(self._program.finished)
+        if (error := self._program.error()) is not None:
+            raise error
+        return self._program.result
+
+    def text_iter(self, var: str | None = None) -> Iterator[str]:
+        """Yield text as it comes: the whole prompt, or one variable; pieces add up to it.
+
+        Inside the program it ends with what is queued so far, outside with the program.
+        """
+        inbox: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
+        self._watch(var, inbox.put)
+        while (piece := inbox.get()) is not None:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+    async def text_async_iter(self, var: str | None = None) -> AsyncIterator[str]:
+        """Yield text as it comes, like `text_iter`, without blocking the event loop."""
+        loop = asyncio.get_running_loop()
+        inbox: asyncio.Queue[str | Exception | None] = asyncio.Queue()
+        self._watch(var, lambda piece: _hand_over(loop, inbox, piece))
+        while (piece := await inbox.get()) is not None:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+    # ---------------------------------------------------------------- private
+
+    @property
+    def _inside(self) -> bool:
+        """Return whether the reader runs within the user's function.
+
+        A helper thread of a function that nobody streams from is inside too: nobody else can have
+        the state.
+        """
+        if not self._program.is_open:
+            return False
+        return not self._program.shared or self._program.author == threading.get_ident()
+
+    def _role(self, role: str, expr: object) -> Any:
+        if expr is None:
+            return self._role_block(role)
+        self._put([ir.RoleBegin(role), *ir.flatten(ir.as_expr(expr)), ir.RoleEnd(role)])
+        return None
+
+    @contextmanager
+    def _role_block(self, role: str) -> Iterator[None]:
+        self._put([ir.RoleBegin(role)])
+        yield
+        self._put([ir.RoleEnd(role)])
+
+    def _put(self, ops: list[Op]) -> None:
+        if self._ended:
+            raise ProgramError(f"nothing can be appended: {self._ended}")
+        if not self._program.is_open:
+            raise ProgramError(
+                "nothing can be appended: the program has returned; its state can be read"
+            )
+        for op in ops:
+            name = ir.written_by(op) if isinstance(op, ir.Expr) else None
+            if name is not None:
+                self._writers[name] = self._queued
+            if isinstance(op, JoinOp):
+                self._last_join = self._queued
+            self._queued += 1
+        self._program.post(lambda: self._stream.accept(ops))
+
+    def _number(self, name: str) -> int:
+        """Return the number of the expression that decides a variable's value, -1 for none."""
+        return max(self._writers.get(name, -1), self._last_join)
+
+    def _decided(self, number: int) -> Callable[[], bool]:
+        """Return the test that an expression is executed; outside, that the program is over."""
+        stream = self._stream
+        if self._inside:
+            return lambda: stream.has_started and stream.done > number
+        return lambda: stream.over and stream.error is None
+
+    def _read_variable(self, name: str, value: Callable[[], T]) -> T:
+        if self._inside:
+            return self._read(self._decided(self._number(name)), value)
+        return self._read(lambda: name in self._stream.state.variables, value)
+
+    def _read_all(self, value: Callable[[], T]) -> T:
+        return self._read(self._decided(self._queued - 1), value)
+
+    def _read(self, ready: Callable[[], bool], value: Callable[[], T]) -> T:
+        future: Future[T] = Future()
+        self._program.post(lambda: self._stream.read(ready, value, future))
+        result: T = self._program.wait(future)
+        return result
+
+    def _watch(self, var: str | None, sink: Callable[[str | Exception | None], None]) -> None:
+        number: int | None = None
+        if self._inside:
+            number = self._queued - 1 if var is None else self._number(var)
+        watch = Watch(var, number, sink)
+        self._program.post(lambda: self._stream.feed.watch(watch))
+        self._program.flush()
+
+
+@final
+class ForkGroup:
+    """The copies that `fork` made, in order."""
+
+    def __init__(self, parent: ProgramState, states: list[ProgramState]) -> None:
+        self._parent = parent
+        self._states = states
+
+    def __getitem__(self, index: int) -> ProgramState:
+        return self._states[index]
+
+    def __setitem__(self, index: int, state: ProgramState) -> None:
+        """Allow `group[i] += expr`, which assigns the state it got back."""
+        if state is not self._states[index]:
+            raise ConfigError("a fork's member cannot be replaced; append to it with +=")
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[ProgramState]:
+        return iter(self._states)
+
+    def __iadd__(self, other: object) -> "ForkGroup":
+        """Append to every member: one expression for all, a list of one each, or a function of i.
+
+        Raises:
+            ConfigError: a list of another length.
+        """
+        if isinstance(other, list | tuple):
+            if len(other) != len(self._states):
+                raise ConfigError(
+                    f"{len(other)} expressions were appended to a fork of {len(self._states)}; "
+                    "give one for all, or one each"
+                )
+            parts: list[Any] = list(other)
+        elif callable(other):
+            parts = [other(index) for index in range(len(self._states))]
+        else:
+            parts = [other] * len(self._states)
+        for state, part in zip(self._states, parts, strict=True):
+            state += part
+        return self
+
+    def join(self, mode: JoinMode = "gather_variable") -> None:
+        """End the members and bring their results back.
+
+        Args:
+            mode: "gather_variable" stores each variable that a member set since the fork as a list
+                in the parent, in the members' order, None where a member did not set it.
+                "concate_and_append" appends the members' new texts to the parent's.
+        """
+        if mode not in ("gather_variable", "concate_and_append"):
+            raise ConfigError(
+                f"join({mode!r}) is not allowed; use 'gather_variable' or 'concate_and_append'"
+            )
+        children = [state._stream for state in self._states]
+        self._parent._put([JoinOp(children, mode == "gather_variable")])
+        for state in self._states:
+            state._ended = "the fork it belongs to was joined"
+
+
+def _hand_over(
+    loop: asyncio.AbstractEventLoop,
+    inbox: "asyncio.Queue[str | Exception | None]",
+    piece: str | Exception | None,
+) -> None:
+    try:
+        loop.call_soon_threadsafe(inbox.put_nowait, piece)
+    except RuntimeError:
+        pass  # the loop is closed: nobody listens any more

@@ -1,0 +1,533 @@
+"""Stream: the state of one prompt, and the machine that executes what is appended to it.
+
+Imports ir, choices, feed and the backend's records. Everything here runs inside its program's
+messages. Expressions are numbered as they are queued; `done` counts those that are executed, so a
+reader waits for a number.
+
+    queue -> execute -+-> at once (text, roles, scopes)      -> done += 1 -> next
+                      +-> busy until the backend answers     -> done += 1 -> next
+                      +-> busy until the children are there  -> done += 1 -> next
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+from sgjax.errors import ConfigError, ProgramError
+from sgjax.lang import ir
+from sgjax.lang.backends.base import (
+    Answer,
+    GenCall,
+    GenOutput,
+    Media,
+    Message,
+    Piece,
+    Prompt,
+    SelectCall,
+    SelectOutput,
+)
+from sgjax.lang.choices import check_temperature, decide
+from sgjax.lang.feed import Feed
+
+if TYPE_CHECKING:
+    from sgjax.lang.groups import Announcement
+    from sgjax.lang.program import Program
+
+
+@dataclass(frozen=True)
+class ForkOp:
+    """Children start from the stream's state here."""
+
+    children: list["Stream"]
+
+
+@dataclass(frozen=True)
+class JoinOp:
+    """Children end; their variables or their texts come back.
+
+    Attributes:
+        children: in the order of the fork.
+        gather: take variables; else append texts.
+    """
+
+    children: list["Stream"]
+    gather: bool
+
+
+Op = ir.Expr | ForkOp | JoinOp
+
+
+@dataclass
+class _State:
+    """What a fork copies.
+
+    Attributes:
+        text: the prompt so far.
+        messages: finished chat messages.
+        role: role of the open message, or None.
+        role_start: index into `text` where the open message's content begins.
+        scopes: open variable scopes: (name, index into `text`).
+    """
+
+    text: str = ""
+    messages: list[Message] = field(default_factory=list)
+    role: str | None = None
+    role_start: int = 0
+    scopes: list[tuple[str, int]] = field(default_factory=list)
+    variables: dict[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
+    media: list[Media] = field(default_factory=list)
+
+    def copy(self) -> "_State":
+        return _State(
+            self.text,
+            list(self.messages),
+            self.role,
+            self.role_start,
+            list(self.scopes),
+            dict(self.variables),
+            dict(self.meta),
+            list(self.media),
+        )
+
+
+@dataclass
+class _Reader:
+    ready: Callable[[], bool]
+    value: Callable[[], Any]
+    future: "Future[Any]"
+
+
+@final
+class Stream:
+    """One prompt of a program.
+
+    Attributes:
+        state: text, messages, variables.
+        done: number of executed expressions.
+        announced: the hint that this stream's first request shall name.
+        has_started: false while it is the child of a fork that is still queued.
+        error: what made it fail, or None; `failed_at` says where.
+        error_read: somebody has been told of the error.
+        closed: nothing more will be appended.
+        call_ended: the last answer was the last one of its call.
+    """
+
+    def __init__(
+        self,
+        program: "Program",
+        stream_id: int,
+        place: tuple[int, ...],
+        announced: "Announcement | None",
+    ) -> None:
+        self.program = program
+        self.id = stream_id
+        self.place = place
+        self.state = _State()
+        self.done = 0
+        self.announced = announced
+        self.error: BaseException | None = None
+        self.failed_at = ""
+        self.error_read = False
+        self.closed = False
+        self.call_ended = True
+        self.forked_at = 0
+        self.written: dict[str, None] = {}
+        self.feed = Feed(self)
+        self._queue: deque[Op] = deque()
+        self._current: Op | None = None
+        self.has_started = True
+        self._gens = 0
+        self.partial = ""
+        self._readers: list[_Reader] = []
+        self._on_idle: list[Callable[[], None]] = []
+
+    # ---------------------------------------------------------------- what comes in
+
+    def accept(self, ops: Sequence[Op]) -> None:
+        """Queue expressions."""
+        if self.error is not None:
+            _fail_forks(ops, self.error)
+            return
+        self._queue.extend(ops)
+        self._advance()
+
+    def await_start(self) -> None:
+        """Execute nothing before `start`: this is the child of a fork that is still queued."""
+        self.has_started = False
+
+    def start(self, parent: _State) -> None:
+        """Begin with a copy of the parent's state."""
+        self.state = parent.copy()
+        self.forked_at = len(parent.text)
+        self.feed.text(parent.text)
+        self.has_started = True
+        self._advance()
+
+    def close(self) -> None:
+        """Note that nothing more will be appended."""
+        self.closed = True
+        self._settle()
+
+    def heard(self, answer: Answer) -> None:
+        """Take the backend's answer to the call in flight."""
+        self.call_ended = not isinstance(answer, Piece)
+        op = self._current
+        if self.error is not None or op is None:
+            return
+        try:
+            if isinstance(answer, Piece):
+                self._take_piece(op, answer.text)
+                return
+            if isinstance(answer, Exception):
+                raise answer
+            if isinstance(op, ir.Gen) and isinstance(answer, GenOutput):
+                self._finish_gen(op, answer)
+            elif isinstance(op, ir.Select) and isinstance(answer, SelectOutput):
+                self._finish_select(op, answer)
+        except Exception as error:
+            self.fail(error, _describe(op))
+            return
+        self._complete()
+        self._advance()
+
+    def fail(self, error: BaseException, where: str = "") -> None:
+        """End the stream with an error; whoever reads it is told.
+
+        Args:
+            error: the cause.
+            where: the expression that failed, for the message.
+        """
+        if self.error is not None:
+            return
+        self.error = error
+        self.failed_at = where
+        dropped, self._current = [*self._queue], None
+        self._queue.clear()
+        _fail_forks(dropped, error)
+        self._settle()
+
+    def read(
+        self, ready: Callable[[], bool], value: Callable[[], Any], future: "Future[Any]"
+    ) -> None:
+        """Give `value()` to a future once `ready()`, or the error that prevents it."""
+        self._readers.append(_Reader(ready, value, future))
+        self._serve()
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back once all queued expressions are executed or the stream has failed."""
+        self._on_idle.append(callback)
+        self._settle()
+
+    # ---------------------------------------------------------------- what is known
+
+    @property
+    def idle(self) -> bool:
+        """Return whether nothing is queued or in flight."""
+        if self.error is not None:
+            return True
+        return self.has_started and self._current is None and not self._queue
+
+    @property
+    def over(self) -> bool:
+        """Return whether the stream will never change again."""
+        return self.closed and self.idle
+
+    @property
+    def visible_text(self) -> str:
+        """Return the text with what is there of the generation in flight."""
+        return self.state.text + self.partial
+
+    @property
+    def running_name(self) -> str | None:
+        """Return the variable that is being generated, or None."""
+        return self._current.name if isinstance(self._current, ir.Gen) else None
+
+    def prompt(self) -> Prompt:
+        """Return the prompt so far, as backends take it."""
+        state = self.state
+        open_text = state.text[state.role_start :] if state.role is not None else ""
+        return Prompt(state.text, tuple(state.messages), state.role, open_text, tuple(state.media))
+
+    def value_of(self, name: str) -> Any:
+        """Return a variable.
+
+        Raises:
+            KeyError: it is not set.
+        """
+        if name not in self.state.variables:
+            raise self.unknown(name)
+        return self.state.variables[name]
+
+    def unknown(self, name: str) -> KeyError:
+        """Return the error for a variable that is not set."""
+        known = ", ".join(sorted(self.state.variables)) or "none"
+        return KeyError(f"variable {name!r} is not set; variables here: {known}")
+
+    def raised(self) -> ProgramError:
+        """Return the stream's error for a reader; it counts as delivered."""
+        assert self.error is not None
+        self.error_read = True
+        return self.program.wrap(self.failed_at, self.error)
+
+    # ---------------------------------------------------------------- execution
+
+    def _advance(self) -> None:
+        while self.has_started and self._current is None and self._queue and self.error is None:
+            self._current = self._queue.popleft()
+            try:
+                finished = self._execute(self._current)
+            except Exception as error:
+                self.fail(error, _describe(self._current))
+                return
+            if finished:
+                self._complete()
+        self._settle()
+
+    def _complete(self) -> None:
+        self._current = None
+        self.done += 1
+        self._serve()
+
+    def _execute(self, op: Op) -> bool:
+        """Do one thing; return False if it is still under way."""
+        match op:
+            case ir.Text(value=value):
+                self._append(value)
+            case ir.Gen():
+                self._gen(op)
+                return False
+            case ir.Select():
+                self._select(op)
+                return False
+            case ir.RoleBegin(role=role):
+                self._begin_role(role)
+            case ir.RoleEnd(role=role):
+                self._end_role(role)
+            case ir.ScopeBegin(name=name):
+                self.state.scopes.append((name, len(self.state.text)))
+            case ir.ScopeEnd(name=name):
+                self._end_scope(name)
+            case ir.SetVar(name=name, value=value):
+                self._set(name, value, None)
+            case ir.Image() | ir.Video():
+                self.state.media.append(Media(len(self.state.text), op))
+            case ForkOp(children=children):
+                self.program.announce(self, children)
+                for child in children:
+                    child.start(self.state)
+            case JoinOp():
+                return self._join(op)
+            case _:
+                raise ConfigError(f"a {type(op).__name__} cannot be appended to a prompt")
+        return True
+
+    def _gen(self, op: ir.Gen) -> None:
+        sampling = self.program.settings.sampling
+        stop = self.program.settings.backend.chat.stop if self.state.role == "assistant" else ()
+        params = sampling.params(op, stop, (*self.place, self._gens))
+        report = sampling.report(op)
+        self._gens += 1
+        if op.name is not None:
+            self.feed.begin(op.name)
+        self.call_ended = False
+        call = GenCall(
+            prompt=self.prompt(),
+            params=params,
+            name=op.name,
+            stream_id=self.id,
+            stream=self.program.settings.stream,
+            return_logprob=report["return_logprob"],
+            logprob_start=report["logprob_start_len"],
+            top_logprobs=report["top_logprobs_num"],
+            after=self.announced.hint if self.announced is not None else None,
+        )
+        self.program.request(self, call)
+
+    def _take_piece(self, op: Op, text: str) -> None:
+        self.partial += text
+        self.feed.text(text)
+        if isinstance(op, ir.Gen) and op.name is not None:
+            self.feed.piece(op.name, text)
+
+    def _finish_gen(self, op: ir.Gen, output: GenOutput) -> None:
+        text = output.texts[0]
+        if not text.startswith(self.partial):
+            raise ProgramError(
+                f"the backend streamed {self.partial!r}, but the output is {text!r}; "
+                "this is a defect of the backend"
+            )
+        if rest := text[len(self.partial) :]:
+            self._take_piece(op, rest)
+        self.state.text += text
+        self.partial = ""
+        if op.name is not None:
+            several = len(output.texts) > 1
+            self._set(
+                op.name,
+                list(output.texts) if several else text,
+                list(output.meta) if several else output.meta[0],
+            )
+
+    def _select(self, op: ir.Select) -> None:
+        check_temperature(op.method, op.temperature)
+        self.call_ended = False
+        self.program.request(
+            self,
+            SelectCall(
+                prompt=self.prompt(),
+                choices=op.choices,
+                unconditional=op.method.unconditional,
+                tokenisations=op.method.tokenisations,
+                name=op.name,
+                stream_id=self.id,
+                hint=self.program.settings.hints,
+                after=self.announced.hint if self.announced is not None else None,
+            ),
+        )
+
+    def _finish_select(self, op: ir.Select, output: SelectOutput) -> None:
+        seed = self.program.settings.sampling.seed
+        place = None if seed is None else repr((seed, self.place, self.done))
+        decision = decide(op.method, op.choices, output.logprobs, op.temperature, place)
+        choice = op.choices[decision.index]
+        if op.append:
+            self._append(choice)
+        if op.name is not None:
+            self._set(op.name, choice, {**output.meta, **decision.meta})
+
+    def _join(self, op: JoinOp) -> bool:
+        left = len(op.children)
+
+        def arrived() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0 and self._current is op and self.error is None:
+                self._finish_join(op)
+
+        for child in op.children:
+            child.close()
+            child.when_idle(arrived)
+        return False
+
+    def _finish_join(self, op: JoinOp) -> None:
+        for child in op.children:
+            if child.error is not None:
+                child.error_read = True
+                self.fail(child.error, child.failed_at)
+                return
+        if op.gather:
+            names = dict.fromkeys(name for child in op.children for name in child.written)
+            for name in names:
+                values = [
+                    child.state.variables[name] if name in child.written else None
+                    for child in op.children
+                ]
+                metas = [
+                    child.state.meta.get(name) if name in child.written else None
+                    for child in op.children
+                ]
+                self._set(name, values, metas)
+        else:
+            self._append("".join(c.state.text[c.forked_at :] for c in op.children))
+        self._complete()
+        self._advance()
+
+    # ---------------------------------------------------------------- changes of the state
+
+    def _append(self, text: str) -> None:
+        self.state.text += text
+        self.feed.text(text)
+
+    def _set(self, name: str, value: Any, meta: Any) -> None:
+        self.state.variables[name] = value
+        self.state.meta[name] = meta
+        self.written[name] = None
+        self.feed.end(name, value)
+
+    def _begin_role(self, role: str) -> None:
+        state = self.state
+        if state.role is not None:
+            raise ConfigError(
+                f"a {role!r} message begins inside the {state.role!r} message; end that one first"
+            )
+        previous = state.messages[-1]["role"] if state.messages else None
+        self._append(self.program.settings.backend.chat.role_prefix(role, previous))
+        state.role, state.role_start = role, len(state.text)
+
+    def _end_role(self, role: str) -> None:
+        state = self.state
+        if state.role != role:
+            raise ConfigError(f"a {role!r} message ends, but the open one is {state.role!r}")
+        state.messages.append({"role": role, "content": state.text[state.role_start :]})
+        state.role = None
+        self._append(self.program.settings.backend.chat.role_suffix(role))
+
+    def _end_scope(self, name: str) -> None:
+        for index in range(len(self.state.scopes) - 1, -1, -1):
+            if self.state.scopes[index][0] == name:
+                _, start = self.state.scopes.pop(index)
+                self._set(name, self.state.text[start:], None)
+                return
+        raise ConfigError(f"variable scope {name!r} ends without having begun")
+
+    # ---------------------------------------------------------------- readers
+
+    def _settle(self) -> None:
+        """Tell whoever waits for the stream to become idle or to end."""
+        self._serve()
+        if not self.idle:
+            return
+        if self._on_idle:
+            callbacks, self._on_idle = self._on_idle, []
+            for callback in callbacks:
+                callback()
+        if self.closed or self.error is not None:
+            self.program.leave(self)
+            self.program.stream_ended()
+
+    def _serve(self) -> None:
+        self.feed.check()
+        if not self._readers:
+            return
+        waiting, self._readers = self._readers, []
+        for reader in waiting:
+            if reader.ready():
+                _answer(reader)
+            elif self.error is not None:
+                reader.future.set_exception(self.raised())
+            elif self.over:
+                _answer(reader)
+            else:
+                self._readers.append(reader)
+
+
+def _answer(reader: _Reader) -> None:
+    try:
+        reader.future.set_result(reader.value())
+    except Exception as error:
+        reader.future.set_exception(error)
+
+
+def _fail_forks(ops: Sequence[Op], error: BaseException) -> None:
+    """Fail the children of forks that will never be executed."""
+    for op in ops:
+        if isinstance(op, ForkOp):
+            for child in op.children:
+                child.fail(error)
+
+
+def _describe(op: Op | None) -> str:
+    match op:
+        case ir.Gen(name=name):
+            return f"gen({name!r})"
+        case ir.Select(name=name):
+            return f"select({name!r})"
+        case JoinOp():
+            return "join()"
+        case None:
+            return ""
+        case _:
+            return type(op).__name__

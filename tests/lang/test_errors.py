@@ -1,0 +1,178 @@
+"""Failures: each reaches its reader with its cause, and harms nobody else."""
+
+import asyncio
+
+import pytest
+
+import sgjax as sgl
+from sgjax.lang.backends.base import Call, GenCall
+
+
+class BoomError(Exception):
+    """The cause in these tests."""
+
+
+def boom_on(*names: str) -> sgl.ScriptedBackend:
+    def answer(call: Call) -> str | Exception:
+        if call.name in names:
+            return BoomError(f"no {call.name}")
+        return f"<{call.name}>" if isinstance(call, GenCall) else call.choices[0]
+
+    return sgl.ScriptedBackend(answer)
+
+
+@sgl.function
+def two_gens(s):  # type: ignore[no-untyped-def]
+    s += "x" + sgl.gen("good") + sgl.gen("bad")
+
+
+READS = {
+    "getitem": lambda s: s["bad"],
+    "get_meta_info": lambda s: s.get_meta_info("bad"),
+    "later variable": lambda s: s["never"],
+    "text": lambda s: s.text(),
+    "messages": lambda s: s.messages(),
+    "sync": lambda s: s.sync(),
+    "text_iter": lambda s: list(s.text_iter()),
+    "variable iter": lambda s: list(s.text_iter("bad")),
+    "async iter": lambda s: asyncio.run(_collect(s)),
+}
+
+
+async def _collect(s):  # type: ignore[no-untyped-def]
+    return [piece async for piece in s.text_async_iter("bad")]
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("outside", [True, False])
+def test_every_read_raises_the_failure_with_its_cause(read: str, outside: bool) -> None:
+    seen: list[BaseException] = []
+
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += "x" + sgl.gen("good") + sgl.gen("bad") + sgl.gen("never")
+        if not outside:
+            try:
+                READS[read](s)
+            except sgl.ProgramError as error:
+                seen.append(error)
+
+    backend = boom_on("bad")
+    if outside:
+        state = program.run(backend=backend, stream=True)
+        with pytest.raises(sgl.ProgramError) as caught:
+            READS[read](state)
+        seen.append(caught.value)
+        assert isinstance(state.error(), BoomError)
+    else:
+        with pytest.raises(sgl.ProgramError):
+            program.run(backend=backend)
+    (error,) = seen
+    assert isinstance(error.__cause__, BoomError)
+    assert str(error) == "program 'program' failed in gen('bad'): BoomError: no bad"
+    assert len(backend.prompts) == 2, "nothing is asked after a failure"
+
+
+def test_what_was_set_before_the_failure_can_be_read() -> None:
+    state = two_gens.run(backend=boom_on("bad"), stream=True)
+    assert state["good"] == "<good>"
+
+
+def test_run_raises_what_the_function_raised() -> None:
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += "x" + sgl.gen("a")
+        raise BoomError("mine")
+
+    with pytest.raises(sgl.ProgramError, match="program 'program' failed: BoomError: mine") as e:
+        program.run(backend=boom_on())
+    assert isinstance(e.value.__cause__, BoomError)
+
+
+def test_an_error_that_nobody_reads_is_raised_by_run() -> None:
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += "x"
+        group = s.fork(2)
+        group[1] += sgl.gen("bad")
+
+    with pytest.raises(sgl.ProgramError, match=r"gen\('bad'\)"):
+        program.run(backend=boom_on("bad"))
+
+
+def test_a_program_may_handle_the_failure_of_a_fork() -> None:
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += "x"
+        group = s.fork(2)
+        group[0] += sgl.gen("bad")
+        group[1] += sgl.gen("good")
+        with pytest.raises(sgl.ProgramError):
+            group[0].sync()
+        s += group[1]["good"]
+
+    assert program.run(backend=boom_on("bad")).text() == "x<good>"
+
+
+def test_a_join_with_a_failed_member_fails_the_parent_with_the_members_cause() -> None:
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += "x"
+        group = s.fork(3)
+        group[1] += sgl.gen("bad")
+        group.join()
+        s += sgl.gen("after")
+
+    with pytest.raises(sgl.ProgramError, match=r"gen\('bad'\)") as caught:
+        program.run(backend=boom_on("bad"))
+    assert isinstance(caught.value.__cause__, BoomError)
+
+
+def test_forks_behind_a_failure_fail_with_it() -> None:
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += "x" + sgl.gen("bad")
+        group = s.fork(2)
+        group += sgl.gen("good")
+        with pytest.raises(sgl.ProgramError, match=r"gen\('bad'\)"):
+            group[0].text()
+        raise group[1].error()
+
+    with pytest.raises(sgl.ProgramError):
+        program.run(backend=boom_on("bad"))
+
+
+def test_sibling_programs_of_a_batch_go_on() -> None:
+    def answer(call: Call) -> str | Exception:
+        return BoomError("odd") if call.prompt.text in ("1", "3") else "ok"
+
+    @sgl.function
+    def program(s, q):  # type: ignore[no-untyped-def]
+        s += q + sgl.gen("a")
+
+    rows = [{"q": str(i)} for i in range(5)]
+    with pytest.raises(sgl.BatchError, match="2 of 5 programs failed, first number 1") as caught:
+        program.run_batch(rows, backend=sgl.ScriptedBackend(answer))
+    states = caught.value.states
+    assert [s.text() for s in states[::2]] == ["0ok", "2ok", "4ok"]
+    for state in states[1::2]:
+        with pytest.raises(sgl.ProgramError, match="odd"):
+            state["a"]
+
+
+def test_a_defect_of_a_backend_is_an_error_and_no_hang() -> None:
+    class Broken(dict):  # type: ignore[type-arg]
+        def __contains__(self, key: object) -> bool:
+            raise BoomError("defect")
+
+    with pytest.raises(sgl.ProgramError, match="defect"):
+        two_gens.run(backend=sgl.ScriptedBackend(Broken()))
+
+
+def test_appending_something_else_than_text_names_it() -> None:
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += 3
+
+    with pytest.raises(sgl.ProgramError, match="a int was appended to a prompt: 3"):
+        program.run(backend=boom_on())
