@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "cache": BASE,
     "fsm": BASE | {"tokens"},
     "schedule": HOST,
-    "sim": HOST,
+    "sim": HOST | {"models"},
     "kernels": BASE,
     "models": BASE | {"tokens", "kernels"},
     "engine": HOST | DEVICE | {"sim"},
