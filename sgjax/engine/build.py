@@ -5,6 +5,7 @@ are decided here and recorded in `info`.
 """
 
 import dataclasses
+import logging
 import os
 from dataclasses import dataclass
 from importlib import metadata
@@ -87,7 +88,9 @@ def build(config: EngineConfig) -> Parts:
         ConfigError, ModelLoadError, UnsupportedBackend: see `Engine`.
     """
     platform = jax.default_backend()
-    model = load_model(config.model, config.dtype, config.seed)
+    # A first use fetches a checkpoint, which takes a while: say so where nobody configured logging.
+    progress = logging.getLogger("sgjax").warning
+    model = load_model(config.model, config.dtype, config.seed, progress=progress)
     context = _context_len(config, model.config)
     kv_dtype = config.kv_dtype or config.dtype
     kv_tokens = config.kv_tokens or _fitting_tokens(
