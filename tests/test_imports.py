@@ -42,7 +42,15 @@ ALLOWED: dict[str, set[str]] = {
 
 JAX = {"jax", "jaxlib", "flax", "chex", "optax"}
 HOST_UNITS = HOST | {"", "sim", "theory", "lang", "lang.backends"}
-HOST_MODULES = {"engine.config", "models.config", "models.presets", "models.pull", "serve.router"}
+HOST_MODULES = {
+    "engine.config",
+    "engine.engine",
+    "engine.simulated",
+    "models.config",
+    "models.presets",
+    "models.pull",
+    "serve.router",
+}
 """Modules without jax among packages that use it."""
 
 

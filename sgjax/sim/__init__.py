@@ -1,6 +1,6 @@
 """HOST. The simulated executor: a virtual clock, scripted tokens, cost models; no jax."""
 
-from sgjax.sim.build import Simulator, SimSpec, build_simulator
+from sgjax.sim.build import SimSpec, Simulator, build_simulator
 from sgjax.sim.executor import Cost, Script, SimExecutor, hashed_tokens, linear_cost
 from sgjax.sim.hardware import Hardware, hardware_names, load_hardware
 from sgjax.sim.roofline import Roofline, Work, fitting_kv_tokens

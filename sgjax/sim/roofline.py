@@ -3,7 +3,7 @@
 HOST. Imports schedule's Plan, models.config and sim.hardware. For a step of T new tokens::
 
     products    max(2 T weights / flops, bytes of the weights that are touched / bandwidth)
-    attention   max(4 H D (new tokens x their contexts) / flops, K/V bytes read and written / bandwidth)
+    attention   max(4 H D (new tokens x their contexts) / flops, K/V bytes moved / bandwidth)
     collectives two all-reduces a layer, where the model is split over devices
     overhead    a constant a step and a constant a layer
 
