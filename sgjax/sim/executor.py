@@ -53,6 +53,25 @@ class SimExecutor:
             device_s=cost_s,
         )
 
+    def repeat(self, plan: Plan, limit: int, until_s: float) -> int:
+        """Run a plan of decodes over and over; all tokens are the script's first answer.
+
+        Args:
+            plan: single-token rows.
+            limit: times at most, >= 1.
+            until_s: no further run begins once the clock is there.
+
+        Returns:
+            How often it ran: at least once.
+        """
+        assert isinstance(self._cost, Roofline), "only a roofline knows what later steps cost"
+        work, times = Work.of(plan), 0
+        while times < limit and (times == 0 or self._clock_s < until_s):
+            self._clock_s += self._cost.seconds(work)
+            work = Work(work.tokens, work.sampled, work.pairs + work.tokens, work.context + work.tokens)
+            times += 1
+        return times
+
     def now(self) -> float:
         """Return the virtual clock in seconds."""
         return self._clock_s
