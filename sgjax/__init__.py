@@ -36,7 +36,9 @@ from sgjax.lang.api import (
     video,
 )
 from sgjax.lang.backends.endpoint import RuntimeEndpoint
+from sgjax.lang.backends.openai_api import OpenAI
 from sgjax.lang.backends.scripted import ScriptedBackend
+from sgjax.lang.backends.speculative import SpeculativeBackend
 from sgjax.lang.choices import (
     greedy_token_selection,
     sequence_likelihood,
@@ -66,6 +68,7 @@ __all__ = [
     "GrammarError",
     "ModelLoadError",
     "OutOfPages",
+    "OpenAI",
     "ParallelFork",
     "ProgramError",
     "ProgramState",
@@ -76,6 +79,7 @@ __all__ = [
     "SequentialFork",
     "SgjaxError",
     "SglFunction",
+    "SpeculativeBackend",
     "UnsupportedBackend",
     "assistant",
     "assistant_begin",

@@ -96,7 +96,9 @@ class Feed:
             if stream.error is not None:
                 self._remove(watch, stream.raised())
             elif stream.over:
-                self._remove(watch, None if watch.name is None else stream.unknown(watch.name))
+                self._remove(
+                    watch, None if watch.name is None else stream.state.unknown(watch.name)
+                )
             elif watch.number is not None and stream.done > watch.number:
                 self._remove(watch, None)
 

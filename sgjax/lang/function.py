@@ -4,9 +4,9 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, final, overload
+from typing import TYPE_CHECKING, Any, Literal, final, overload
 
-from sgjax.errors import ConfigError, UnsupportedBackend
+from sgjax.errors import ConfigError
 from sgjax.lang.batch import Job, run_jobs
 from sgjax.lang.defaults import global_config
 from sgjax.lang.delivery import Delivery
@@ -15,6 +15,10 @@ from sgjax.lang.prefix import constant_prefix
 from sgjax.lang.program import Program, RunSettings
 from sgjax.lang.spec import ForkSpec
 from sgjax.lang.state import ProgramState
+
+if TYPE_CHECKING:
+    from sgjax.lang.compiler.compiled import CompiledProgram
+    from sgjax.lang.compiler.graph import Graph
 
 RESERVED = OPTIONS | {"stream", "backend", "fork", "num_threads", "progress_bar", "generator_style"}
 """Arguments of `run` and `run_batch`, which no parameter of a program may be called."""
@@ -47,7 +51,7 @@ class SglFunction:
         functools.update_wrapper(self, func)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run, like `run`."""
+        """Run the program, like `run`."""
         return self.run(*args, **kwargs)
 
     def bind(self, **arguments: Any) -> "SglFunction":
@@ -66,7 +70,7 @@ class SglFunction:
         backend: object = None,
         fork: ForkSpec | None = None,
         **kwargs: Any,
-    ) -> ProgramState:
+    ) -> Any:
         """Run the program.
 
         Args:
@@ -82,8 +86,14 @@ class SglFunction:
         Raises:
             ProgramError: the function raised, or a stream failed; chained to the cause.
             ConfigError: unknown arguments.
+
+        Inside a trace the program becomes a stream of the graph.
         """
+        from sgjax.lang.compiler.tracer import current_tracer
+
         options, arguments = self.split(args, kwargs)
+        if (tracer := current_tracer()) is not None:
+            return tracer.call(self, arguments, options)
         settings = self.settings(options, stream, backend, fork)
         program = Program(settings, Delivery(1), self.name, shared=stream)
         state = ProgramState(program.root)
@@ -146,8 +156,13 @@ class SglFunction:
             BatchError: programs failed; raised when all have ended, with all states in it.
             ConfigError: arguments that do not fit the program.
         """
+        from sgjax.lang.compiler.tracer import current_tracer
+
         options, common = self.split((), kwargs, complete=False)
         rows = [self.arguments((), {**common, **row}) for row in batch_arguments]
+        if (tracer := current_tracer()) is not None:
+            traced: list[Any] = [tracer.call(self, row, options) for row in rows]
+            return traced
         settings = self.settings(options, False, backend, fork)
         prefix = ""
         if settings.hints and len(rows) > 1:
@@ -155,6 +170,26 @@ class SglFunction:
         job = Job(self.name, self.func, rows, settings, prefix, num_threads, progress_bar)
         states = run_jobs(job)
         return states if generator_style else list(states)
+
+    def trace(self, **arguments: Any) -> "Graph":
+        """Return the program's graph.
+
+        Args:
+            **arguments: values to build in; parameters without one stay arguments of the graph.
+
+        Raises:
+            ProgramError: the program's control flow depends on data; the message names the line.
+        """
+        from sgjax.lang.compiler.tracer import trace
+
+        self._check_names(arguments)
+        return trace(self, {**self.bound, **arguments})
+
+    def compile(self) -> "CompiledProgram":
+        """Trace the program and return its graph as something that runs."""
+        from sgjax.lang.compiler.compiled import CompiledProgram
+
+        return CompiledProgram(self.trace(), self.num_api_spec_tokens)
 
     # ---------------------------------------------------------------- for its neighbours
 
@@ -220,7 +255,10 @@ def run_settings(
     """Return how programs execute that were given these arguments of `run`."""
     chosen = global_config.backend(backend)
     if num_api_spec_tokens is not None:
-        raise UnsupportedBackend("num_api_spec_tokens: API speculation has not landed; drop it")
+        from sgjax.lang.backends.speculative import SpeculativeBackend
+
+        if not isinstance(chosen, SpeculativeBackend):
+            chosen = SpeculativeBackend(chosen, num_api_spec_tokens)
     return RunSettings(chosen, Sampling(options), stream, fork or global_config.fork)
 
 

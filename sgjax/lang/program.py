@@ -121,7 +121,7 @@ class Program:
 
     def new_stream(self, place: tuple[int, ...], announced: Announcement | None) -> Stream:
         """Return a new stream of this program."""
-        stream = Stream(self, len(self.streams), place, announced)
+        stream = Stream(self, place, announced)
         self.streams.append(stream)
         return stream
 
@@ -160,7 +160,7 @@ class Program:
         if not self.settings.hints or len(children) < 2:
             return
         group = parent.announced
-        hint = self.hint(parent.prompt(), len(children), group.hint if group else None)
+        hint = self.hint(parent.state.prompt(), len(children), group.hint if group else None)
         if hint is None:
             return
         if group is not None:

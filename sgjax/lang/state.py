@@ -10,13 +10,14 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar, final
+from typing import Any, Generic, Literal, Protocol, TypeVar, final
 
 from sgjax.errors import ConfigError, ProgramError
 from sgjax.lang import ir
 from sgjax.lang.backends.base import Message
 from sgjax.lang.feed import Watch
-from sgjax.lang.stream import ForkOp, JoinOp, Op, Stream
+from sgjax.lang.ops import FetchOp, ForkOp, JoinOp, Op
+from sgjax.lang.stream import Stream
 
 T = TypeVar("T")
 JoinMode = Literal["gather_variable", "concate_and_append"]
@@ -77,7 +78,7 @@ class ProgramState:
         yield
         self._put([ir.ScopeEnd(name)])
 
-    def fork(self, n: int = 1) -> "ForkGroup":
+    def fork(self, n: int = 1) -> "ForkGroup[ProgramState]":
         """Return n copies of this state that go on independently, and at once.
 
         Args:
@@ -91,7 +92,14 @@ class ProgramState:
             child.await_start()
             children.append(child)
         self._put([ForkOp(children)])
-        return ForkGroup(self, [ProgramState(child, self._writers) for child in children])
+        states = [ProgramState(child, self._writers) for child in children]
+
+        def join(gather: bool) -> None:
+            self._put([JoinOp(children, gather)])
+            for state in states:
+                state._ended = "the fork it belongs to was joined"
+
+        return ForkGroup(states, join)
 
     @contextmanager
     def copy(self) -> Iterator["ProgramState"]:
@@ -109,7 +117,7 @@ class ProgramState:
             KeyError: nothing sets it.
             ProgramError: the program failed before it was set.
         """
-        return self._read_variable(name, lambda: self._stream.value_of(name))
+        return self._read_variable(name, lambda: self._stream.state.value_of(name))
 
     def get_var(self, name: str) -> Any:
         """Return a variable, like `s[name]`."""
@@ -119,7 +127,7 @@ class ProgramState:
         """Return how a variable came about: finish reason, token counts, log-probabilities."""
 
         def value() -> Any:
-            self._stream.value_of(name)
+            self._stream.state.value_of(name)
             return self._stream.state.meta[name]
 
         return self._read_variable(name, value)
@@ -180,6 +188,24 @@ class ProgramState:
             if isinstance(piece, Exception):
                 raise piece
             yield piece
+
+    # ---------------------------------------------------------------- for compiled programs
+
+    def new_root(self) -> "ProgramState":
+        """Return an empty prompt of the same program."""
+        place = (*self._stream.place, self._queued, -1)
+        return ProgramState(self._program.new_stream(place, None))
+
+    def append_variable(self, source: "ProgramState", name: str, formatted: bool) -> None:
+        """Append another state's variable when it is there, without waiting for it.
+
+        Args:
+            source: whose variable.
+            name: the variable.
+            formatted: append `str(value)`; else the value as `+=` would.
+        """
+        number = source._number(name)
+        self._put([FetchOp(source._stream, name, number, formatted)])
 
     # ---------------------------------------------------------------- private
 
@@ -256,18 +282,32 @@ class ProgramState:
         self._program.flush()
 
 
+S = TypeVar("S", bound="Appendable")
+
+
+class Appendable(Protocol):
+    """What a fork's members are: states that run, or states that are traced."""
+
+    def __iadd__(self: S, other: object) -> S: ...
+
+
 @final
-class ForkGroup:
-    """The copies that `fork` made, in order."""
+class ForkGroup(Generic[S]):
+    """The copies that `fork` made, in order.
 
-    def __init__(self, parent: ProgramState, states: list[ProgramState]) -> None:
-        self._parent = parent
+    Args:
+        states: the copies.
+        join: ends them; called with whether variables are gathered.
+    """
+
+    def __init__(self, states: list[S], join: Callable[[bool], None]) -> None:
         self._states = states
+        self._join = join
 
-    def __getitem__(self, index: int) -> ProgramState:
+    def __getitem__(self, index: int) -> S:
         return self._states[index]
 
-    def __setitem__(self, index: int, state: ProgramState) -> None:
+    def __setitem__(self, index: int, state: S) -> None:
         """Allow `group[i] += expr`, which assigns the state it got back."""
         if state is not self._states[index]:
             raise ConfigError("a fork's member cannot be replaced; append to it with +=")
@@ -275,10 +315,10 @@ class ForkGroup:
     def __len__(self) -> int:
         return len(self._states)
 
-    def __iter__(self) -> Iterator[ProgramState]:
+    def __iter__(self) -> Iterator[S]:
         return iter(self._states)
 
-    def __iadd__(self, other: object) -> "ForkGroup":
+    def __iadd__(self, other: object) -> "ForkGroup[S]":
         """Append to every member: one expression for all, a list of one each, or a function of i.
 
         Raises:
@@ -311,10 +351,7 @@ class ForkGroup:
             raise ConfigError(
                 f"join({mode!r}) is not allowed; use 'gather_variable' or 'concate_and_append'"
             )
-        children = [state._stream for state in self._states]
-        self._parent._put([JoinOp(children, mode == "gather_variable")])
-        for state in self._states:
-            state._ended = "the fork it belongs to was joined"
+        self._join(mode == "gather_variable")
 
 
 def _hand_over(

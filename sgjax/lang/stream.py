@@ -9,88 +9,35 @@ reader waits for a number.
                       +-> busy until the children are there  -> done += 1 -> next
 """
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from sgjax.errors import ConfigError, ProgramError
 from sgjax.lang import ir
 from sgjax.lang.backends.base import (
     Answer,
+    ChatFormat,
     GenCall,
     GenOutput,
     Media,
-    Message,
     Piece,
-    Prompt,
     SelectCall,
     SelectOutput,
 )
 from sgjax.lang.choices import check_temperature, decide
 from sgjax.lang.feed import Feed
+from sgjax.lang.ops import FetchOp, ForkOp, JoinOp, Op, describe, fail_forks
+from sgjax.lang.prompt_state import PromptState
 
 if TYPE_CHECKING:
     from sgjax.lang.groups import Announcement
     from sgjax.lang.program import Program
 
-
-@dataclass(frozen=True)
-class ForkOp:
-    """Children start from the stream's state here."""
-
-    children: list["Stream"]
-
-
-@dataclass(frozen=True)
-class JoinOp:
-    """Children end; their variables or their texts come back.
-
-    Attributes:
-        children: in the order of the fork.
-        gather: take variables; else append texts.
-    """
-
-    children: list["Stream"]
-    gather: bool
-
-
-Op = ir.Expr | ForkOp | JoinOp
-
-
-@dataclass
-class _State:
-    """What a fork copies.
-
-    Attributes:
-        text: the prompt so far.
-        messages: finished chat messages.
-        role: role of the open message, or None.
-        role_start: index into `text` where the open message's content begins.
-        scopes: open variable scopes: (name, index into `text`).
-    """
-
-    text: str = ""
-    messages: list[Message] = field(default_factory=list)
-    role: str | None = None
-    role_start: int = 0
-    scopes: list[tuple[str, int]] = field(default_factory=list)
-    variables: dict[str, Any] = field(default_factory=dict)
-    meta: dict[str, Any] = field(default_factory=dict)
-    media: list[Media] = field(default_factory=list)
-
-    def copy(self) -> "_State":
-        return _State(
-            self.text,
-            list(self.messages),
-            self.role,
-            self.role_start,
-            list(self.scopes),
-            dict(self.variables),
-            dict(self.meta),
-            list(self.media),
-        )
+_IDS = itertools.count()
 
 
 @dataclass
@@ -118,14 +65,13 @@ class Stream:
     def __init__(
         self,
         program: "Program",
-        stream_id: int,
         place: tuple[int, ...],
         announced: "Announcement | None",
     ) -> None:
         self.program = program
-        self.id = stream_id
+        self.id = next(_IDS)
         self.place = place
-        self.state = _State()
+        self.state = PromptState()
         self.done = 0
         self.announced = announced
         self.error: BaseException | None = None
@@ -149,7 +95,7 @@ class Stream:
     def accept(self, ops: Sequence[Op]) -> None:
         """Queue expressions."""
         if self.error is not None:
-            _fail_forks(ops, self.error)
+            fail_forks(ops, self.error)
             return
         self._queue.extend(ops)
         self._advance()
@@ -158,7 +104,7 @@ class Stream:
         """Execute nothing before `start`: this is the child of a fork that is still queued."""
         self.has_started = False
 
-    def start(self, parent: _State) -> None:
+    def start(self, parent: PromptState) -> None:
         """Begin with a copy of the parent's state."""
         self.state = parent.copy()
         self.forked_at = len(parent.text)
@@ -188,7 +134,7 @@ class Stream:
             elif isinstance(op, ir.Select) and isinstance(answer, SelectOutput):
                 self._finish_select(op, answer)
         except Exception as error:
-            self.fail(error, _describe(op))
+            self.fail(error, describe(op))
             return
         self._complete()
         self._advance()
@@ -206,7 +152,7 @@ class Stream:
         self.failed_at = where
         dropped, self._current = [*self._queue], None
         self._queue.clear()
-        _fail_forks(dropped, error)
+        fail_forks(dropped, error)
         self._settle()
 
     def read(
@@ -245,27 +191,6 @@ class Stream:
         """Return the variable that is being generated, or None."""
         return self._current.name if isinstance(self._current, ir.Gen) else None
 
-    def prompt(self) -> Prompt:
-        """Return the prompt so far, as backends take it."""
-        state = self.state
-        open_text = state.text[state.role_start :] if state.role is not None else ""
-        return Prompt(state.text, tuple(state.messages), state.role, open_text, tuple(state.media))
-
-    def value_of(self, name: str) -> Any:
-        """Return a variable.
-
-        Raises:
-            KeyError: it is not set.
-        """
-        if name not in self.state.variables:
-            raise self.unknown(name)
-        return self.state.variables[name]
-
-    def unknown(self, name: str) -> KeyError:
-        """Return the error for a variable that is not set."""
-        known = ", ".join(sorted(self.state.variables)) or "none"
-        return KeyError(f"variable {name!r} is not set; variables here: {known}")
-
     def raised(self) -> ProgramError:
         """Return the stream's error for a reader; it counts as delivered."""
         assert self.error is not None
@@ -274,13 +199,17 @@ class Stream:
 
     # ---------------------------------------------------------------- execution
 
+    @property
+    def _chat(self) -> ChatFormat:
+        return self.program.settings.backend.chat
+
     def _advance(self) -> None:
         while self.has_started and self._current is None and self._queue and self.error is None:
             self._current = self._queue.popleft()
             try:
                 finished = self._execute(self._current)
             except Exception as error:
-                self.fail(error, _describe(self._current))
+                self.fail(error, describe(self._current))
                 return
             if finished:
                 self._complete()
@@ -303,30 +232,34 @@ class Stream:
                 self._select(op)
                 return False
             case ir.RoleBegin(role=role):
-                self._begin_role(role)
+                self.feed.text(self.state.begin_role(role, self._chat))
             case ir.RoleEnd(role=role):
-                self._end_role(role)
+                self.feed.text(self.state.end_role(role, self._chat))
             case ir.ScopeBegin(name=name):
                 self.state.scopes.append((name, len(self.state.text)))
             case ir.ScopeEnd(name=name):
-                self._end_scope(name)
+                self._set(name, self.state.end_scope(name), None)
             case ir.SetVar(name=name, value=value):
                 self._set(name, value, None)
             case ir.Image() | ir.Video():
-                self.state.media.append(Media(len(self.state.text), op))
+                state = self.state
+                state.media.append(Media(len(state.text), len(state.messages), op))
             case ForkOp(children=children):
                 self.program.announce(self, children)
                 for child in children:
                     child.start(self.state)
             case JoinOp():
                 return self._join(op)
+            case FetchOp():
+                self._fetch(op)
+                return False
             case _:
                 raise ConfigError(f"a {type(op).__name__} cannot be appended to a prompt")
         return True
 
     def _gen(self, op: ir.Gen) -> None:
         sampling = self.program.settings.sampling
-        stop = self.program.settings.backend.chat.stop if self.state.role == "assistant" else ()
+        stop = self._chat.stop if self.state.role == "assistant" else ()
         params = sampling.params(op, stop, (*self.place, self._gens))
         report = sampling.report(op)
         self._gens += 1
@@ -334,7 +267,7 @@ class Stream:
             self.feed.begin(op.name)
         self.call_ended = False
         call = GenCall(
-            prompt=self.prompt(),
+            prompt=self.state.prompt(),
             params=params,
             name=op.name,
             stream_id=self.id,
@@ -377,7 +310,7 @@ class Stream:
         self.program.request(
             self,
             SelectCall(
-                prompt=self.prompt(),
+                prompt=self.state.prompt(),
                 choices=op.choices,
                 unconditional=op.method.unconditional,
                 tokenisations=op.method.tokenisations,
@@ -397,6 +330,34 @@ class Stream:
             self._append(choice)
         if op.name is not None:
             self._set(op.name, choice, {**output.meta, **decision.meta})
+
+    def _fetch(self, op: FetchOp) -> None:
+        source, future = op.source, Future[Any]()
+
+        def arrived(_: object) -> None:
+            if self._current is not op or self.error is not None:
+                return
+            if (error := future.exception()) is not None:
+                self.fail(error, f"the use of {op.name!r}")
+                return
+            try:
+                value = future.result()
+                parts = [ir.Text(str(value))] if op.formatted else ir.flatten(ir.as_expr(value))
+                for part in parts:
+                    self._execute(part)
+            except Exception as failure:
+                self.fail(failure, f"the use of {op.name!r}")
+                return
+            self._complete()
+            self._advance()
+
+        # Reading answers within a message of the same program, so this is one too.
+        future.add_done_callback(lambda done: self.program.post(lambda: arrived(done)))
+        source.read(
+            lambda: source.has_started and source.done > op.number,
+            lambda: source.state.value_of(op.name),
+            future,
+        )
 
     def _join(self, op: JoinOp) -> bool:
         left = len(op.children)
@@ -447,32 +408,6 @@ class Stream:
         self.written[name] = None
         self.feed.end(name, value)
 
-    def _begin_role(self, role: str) -> None:
-        state = self.state
-        if state.role is not None:
-            raise ConfigError(
-                f"a {role!r} message begins inside the {state.role!r} message; end that one first"
-            )
-        previous = state.messages[-1]["role"] if state.messages else None
-        self._append(self.program.settings.backend.chat.role_prefix(role, previous))
-        state.role, state.role_start = role, len(state.text)
-
-    def _end_role(self, role: str) -> None:
-        state = self.state
-        if state.role != role:
-            raise ConfigError(f"a {role!r} message ends, but the open one is {state.role!r}")
-        state.messages.append({"role": role, "content": state.text[state.role_start :]})
-        state.role = None
-        self._append(self.program.settings.backend.chat.role_suffix(role))
-
-    def _end_scope(self, name: str) -> None:
-        for index in range(len(self.state.scopes) - 1, -1, -1):
-            if self.state.scopes[index][0] == name:
-                _, start = self.state.scopes.pop(index)
-                self._set(name, self.state.text[start:], None)
-                return
-        raise ConfigError(f"variable scope {name!r} ends without having begun")
-
     # ---------------------------------------------------------------- readers
 
     def _settle(self) -> None:
@@ -509,25 +444,3 @@ def _answer(reader: _Reader) -> None:
         reader.future.set_result(reader.value())
     except Exception as error:
         reader.future.set_exception(error)
-
-
-def _fail_forks(ops: Sequence[Op], error: BaseException) -> None:
-    """Fail the children of forks that will never be executed."""
-    for op in ops:
-        if isinstance(op, ForkOp):
-            for child in op.children:
-                child.fail(error)
-
-
-def _describe(op: Op | None) -> str:
-    match op:
-        case ir.Gen(name=name):
-            return f"gen({name!r})"
-        case ir.Select(name=name):
-            return f"select({name!r})"
-        case JoinOp():
-            return "join()"
-        case None:
-            return ""
-        case _:
-            return type(op).__name__

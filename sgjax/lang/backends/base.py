@@ -37,10 +37,12 @@ class Media:
 
     Attributes:
         at: index into the prompt's text where it stands.
+        message: index of the chat message it belongs to.
         source: an `ir.Image` or `ir.Video`.
     """
 
     at: int
+    message: int
     source: Any
 
 
@@ -82,7 +84,7 @@ class GenCall:
         prompt: what to continue.
         params: sampling and ending.
         name: the variable it is for, for logs and scripts.
-        stream_id: the stream that asks; one stream has at most one call in flight.
+        stream_id: the stream that asks, unique in the process; it has one call in flight at most.
         stream: deliver `Piece`s while it runs.
         return_logprob: report log-probabilities in the meta info.
         logprob_start: first prompt token whose log-probability is reported; -1 for none.
@@ -191,6 +193,11 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def takes_hints(self) -> bool:
         """Return whether announcing prefixes has any effect."""
+
+    @property
+    @abc.abstractmethod
+    def continues_messages(self) -> bool:
+        """Return whether a generation may continue a chat message that has begun."""
 
     @abc.abstractmethod
     def submit(self, calls: Sequence[Call], hear: Hear) -> None:

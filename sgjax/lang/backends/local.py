@@ -89,6 +89,11 @@ class LocalBackend(Backend):
         """Return that an engine takes hints."""
         return True
 
+    @property
+    def continues_messages(self) -> bool:
+        """Return that text is text, wherever it stands."""
+        return True
+
     def submit(self, calls: Sequence[Call], hear: Hear) -> None:
         """Tokenise calls and enqueue all of their requests together."""
         outgoing: list[Outgoing] = []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from sgjax.errors import ConfigError
+from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.lang.backends.base import (
     Backend,
     Call,
@@ -65,9 +65,17 @@ class ScriptedBackend(Backend):
             length; a select's answer is one of its choices. An exception is a failure.
         chat: name or source of a chat template.
         hold: answer nothing until `release_answers` is called.
+        continues_messages: False refuses generations within a begun message, as chat APIs do.
     """
 
-    def __init__(self, script: Script, chat: str = "plain", hold: bool = False) -> None:
+    def __init__(
+        self,
+        script: Script,
+        chat: str = "plain",
+        hold: bool = False,
+        continues_messages: bool = True,
+    ) -> None:
+        self._continues = continues_messages
         self.calls: list[LoggedCall] = []
         self._script = script
         self._chat = ChatTemplate(chat)
@@ -92,6 +100,11 @@ class ScriptedBackend(Backend):
     def prompts(self) -> list[str]:
         """Return the prompts of all gens and selects so far, in order."""
         return [call.prompt for call in self.calls if call.call is not None]
+
+    @property
+    def continues_messages(self) -> bool:
+        """Return what the backend was made with."""
+        return self._continues
 
     def submit(self, calls: Sequence[Call], hear: Hear) -> None:
         """Log calls and answer them, or hold the answers back."""
@@ -141,6 +154,8 @@ class ScriptedBackend(Backend):
 
     def _answer(self, call: Call, index: int, hear: Hear) -> None:
         try:
+            if call.prompt.open_text and not self._continues:
+                raise UnsupportedBackend(f"cannot continue {call.prompt.open_text!r}")
             reply = self._reply(call)
             if isinstance(reply, Exception):
                 raise reply

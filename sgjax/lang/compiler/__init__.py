@@ -1,0 +1,1 @@
+"""Compiler mode: programs as graphs (paper appendix D)."""
