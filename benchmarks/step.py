@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from sgjax.engine.step import step
-from sgjax.kernels.batch import Batch, Layout, Sampling
+from sgjax.kernels.batch import Batch, Layout, Sampling, no_runs
 from sgjax.kernels.select import select_attention
 from sgjax.models.config import DTYPE_BYTES, ModelConfig
 from sgjax.models.llama import make_kv
@@ -62,6 +62,7 @@ def make_batch(D: int, G: int, BQ: int, P: int, S: int, context: int) -> Batch:
         block_row=np.full(G, D, np.int32),
         block_start=(np.arange(G) * BQ).astype(np.int32),
         block_len=np.full(G, BQ, np.int32),
+        shared=no_runs(T, B),
     )
     logit_rows = np.concatenate([np.arange(D), np.full(G, max(T - 1, 0))]).astype(np.int32)
     sampling = Sampling(

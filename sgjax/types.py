@@ -9,7 +9,7 @@ import dataclasses
 import difflib
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -224,7 +224,7 @@ class Request:
     """
 
     id: str
-    tokens: tuple[TokenId, ...]
+    tokens: Sequence[TokenId]
     params: SamplingParams = field(default_factory=SamplingParams)
     wants: Wants = Wants.TOKENS
     constraint: Constraint | None = None

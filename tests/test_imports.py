@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "cache": BASE,
     "fsm": BASE | {"tokens"},
     "schedule": HOST,
-    "sim": HOST,
+    "sim": HOST | {"models"},
     "kernels": BASE,
     "models": BASE | {"tokens", "kernels"},
     "engine": HOST | DEVICE | {"sim"},
@@ -42,7 +42,15 @@ ALLOWED: dict[str, set[str]] = {
 
 JAX = {"jax", "jaxlib", "flax", "chex", "optax"}
 HOST_UNITS = HOST | {"", "sim", "theory", "lang", "lang.backends"}
-HOST_MODULES = {"engine.config", "models.config", "models.presets", "models.pull", "serve.router"}
+HOST_MODULES = {
+    "engine.config",
+    "engine.engine",
+    "engine.simulated",
+    "models.config",
+    "models.presets",
+    "models.pull",
+    "serve.router",
+}
 """Modules without jax among packages that use it."""
 
 

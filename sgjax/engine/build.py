@@ -5,7 +5,10 @@ are decided here and recorded in `info`.
 """
 
 import dataclasses
+import logging
 import os
+import resource
+import sys
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -67,6 +70,7 @@ class Parts:
             "mean_batch_size": stats.rows / max(stats.forward_passes, 1),
             "evicted_tokens": self.pages.evicted_pages * pool.page_size,
             "pages": {k: counts[k] for k in ("total", "free", "tree", "sequence")},
+            "peak_memory_bytes": _peak_memory_bytes(),
             "num_running": self.scheduler.num_running,
             "num_waiting": self.scheduler.num_waiting,
             "plan_s": times.plan_s,
@@ -87,7 +91,9 @@ def build(config: EngineConfig) -> Parts:
         ConfigError, ModelLoadError, UnsupportedBackend: see `Engine`.
     """
     platform = jax.default_backend()
-    model = load_model(config.model, config.dtype, config.seed)
+    # A first use fetches a checkpoint, which takes a while: say so where nobody configured logging.
+    progress = logging.getLogger("sgjax").warning
+    model = load_model(config.model, config.dtype, config.seed, progress=progress)
     context = _context_len(config, model.config)
     kv_dtype = config.kv_dtype or config.dtype
     kv_tokens = config.kv_tokens or _fitting_tokens(
@@ -159,6 +165,15 @@ def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size:
         adjustments=(0, 64, 1024, vocab_size),
         top=(0, 8, 32),
     )
+
+
+def _peak_memory_bytes() -> int:
+    """Return the most memory in use so far: the device's, or the process's where they are one."""
+    stats = jax.devices()[0].memory_stats()
+    if stats is not None and "peak_bytes_in_use" in stats:
+        return int(stats["peak_bytes_in_use"])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes there, kilobytes elsewhere
 
 
 def _ladder(first: int, factor: int, last: int) -> tuple[int, ...]:

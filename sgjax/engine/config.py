@@ -6,13 +6,27 @@ HOST, no jax. Imports typed and the specs of the layers below.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from sgjax.cache import CacheSpec, EvictionSpec, LruSpec, TreeSpec
 from sgjax.errors import ConfigError
 from sgjax.schedule import PolicySpec, SiblingsSpec
 from sgjax.schedule.spec import DeferSpec, LpmSpec
+from sgjax.sim.build import SimSpec
 from sgjax.typed import FORBID_EXTRA, load_yaml, validate
+
+
+@dataclass(frozen=True)
+class JaxSpec:
+    """Steps run on JAX's default device."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["jax"] = "jax"
+
+
+ExecutorSpec = Annotated[JaxSpec | SimSpec, Field(discriminator="type")]
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,7 @@ class EngineConfig:
         eviction: which cached prefix goes first.
         policy: the order of admission.
         siblings: what to do about a prefix that is being computed.
+        executor: what runs the steps: JAX on a device, or a simulated device.
         attention: backend of attention; "auto" takes the platform's own.
         seed: of sampling where a request has none, and of random weights.
         warmup: "lazy" compiles a step's shape when it first occurs, "full" all of them at start.
@@ -52,6 +67,7 @@ class EngineConfig:
     eviction: EvictionSpec = field(default_factory=LruSpec)
     policy: PolicySpec = field(default_factory=LpmSpec)
     siblings: SiblingsSpec = field(default_factory=DeferSpec)
+    executor: ExecutorSpec = field(default_factory=JaxSpec)
     attention: str = "auto"
     seed: int = 0
     warmup: Literal["lazy", "full"] = "lazy"

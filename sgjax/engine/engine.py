@@ -1,7 +1,7 @@
 """Engine: the public face of the runtime (api.md section 2).
 
-Imports its neighbours, tokens and types; jax comes in through `build`. Everything here runs on the
-callers' threads and speaks to the loop by messages.
+Imports its neighbours, tokens and types; jax comes in through `build`, where it is needed.
+Everything here runs on the callers' threads and speaks to the loop by messages.
 """
 
 import asyncio
@@ -9,17 +9,41 @@ import queue
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
-from sgjax.engine.build import build
-from sgjax.engine.config import EngineConfig, resolve
+from sgjax.engine.config import EngineConfig, JaxSpec, resolve
 from sgjax.engine.inputs import Call, RequestIds, read_call
+from sgjax.engine.loop import EngineLoop
 from sgjax.engine.results import Result, refusal, result_of
 from sgjax.errors import UnsupportedBackend
+from sgjax.schedule import Scheduler
 from sgjax.tokens.base import Tokenizer
 from sgjax.types import Delta, FinishKind, Request
 
 Heard = tuple[int, Delta | Exception]
+
+
+class Parts(Protocol):
+    """What an engine's parts have in common, measured or simulated."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Return the model's tokenizer."""
+        ...
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Return the scheduler; it belongs to the loop's thread."""
+        ...
+
+    @property
+    def loop(self) -> EngineLoop:
+        """Return the running loop."""
+        ...
+
+    def info(self) -> dict[str, Any]:
+        """Return resolved config, device and counters (on the loop's thread)."""
+        ...
 
 
 class Engine:
@@ -45,7 +69,7 @@ class Engine:
         if model is not None:
             overrides["model"] = model
         self.config: EngineConfig = resolve(config, overrides)
-        self._parts = build(self.config)
+        self._parts = _build(self.config)
         self._loop = self._parts.loop
         self._ids = RequestIds()
 
@@ -304,6 +328,17 @@ class Engine:
         for request in call.requests:
             if isinstance(request, Request):
                 self._loop.abort(request.id)
+
+
+def _build(config: EngineConfig) -> Parts:
+    # Imported late: a simulated engine must not need jax.
+    if isinstance(config.executor, JaxSpec):
+        from sgjax.engine.build import build
+
+        return build(config)
+    from sgjax.engine.simulated import build_simulated
+
+    return build_simulated(config, config.executor)
 
 
 class _Partial:

@@ -34,9 +34,14 @@ class EngineLoop:
     Args:
         scheduler: plans and commits; touched by the loop's thread alone once this is made.
         executor: runs the plans; likewise.
+        settle_s: seconds without a message to wait for before a step, after requests came or
+            ended. A simulated step takes no time, so without a pause the virtual clock would run
+            on while programs think about what they heard.
     """
 
-    def __init__(self, scheduler: Scheduler, executor: Executor) -> None:
+    def __init__(self, scheduler: Scheduler, executor: Executor, settle_s: float = 0.0) -> None:
+        self._settle_s = settle_s
+        self._ended = False
         self._scheduler = scheduler
         self._executor = executor
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -111,9 +116,11 @@ class EngineLoop:
 
     def _drain(self, block: bool) -> bool:
         """Run all commands that are there, at least one if `block`; return False to stop."""
+        wait_s = self._settle_s if self._ended else 0.0
+        self._ended = False
         while True:
             try:
-                command = self._inbox.get(block=block)
+                command = self._inbox.get(block or wait_s > 0, None if block else wait_s)
             except queue.Empty:
                 if self._crash is None:
                     self._deliver(self._scheduler.take_events())
@@ -121,7 +128,7 @@ class EngineLoop:
             if command is None:
                 return False
             command()
-            block = False
+            block, wait_s = False, self._settle_s
 
     def _step(self) -> None:
         now = self._executor.now
@@ -154,6 +161,7 @@ class EngineLoop:
             if delta.completion is None:
                 self._listeners[delta.id](delta)
             else:
+                self._ended = True
                 self._listeners.pop(delta.id)(delta)
 
     def _fail_all(self, error: Exception) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sgjax.kernels.batch import Batch, Layout, Sampling
+from sgjax.kernels.batch import Batch, Layout, Sampling, no_runs
 from sgjax.schedule import Plan, Sequence
 
 Ints = NDArray[np.int32]
@@ -184,7 +184,10 @@ def _pack_tokens(
             logit_rows[extra] = at + target - 1 - start
             targets[extra] = seq.request.tokens[target]
             extra += 1
-    layout = Layout(positions, out_slots, kv_lens, page_table, block_row, block_start, block_len)
+    layout = Layout(
+        positions, out_slots, kv_lens, page_table, block_row, block_start, block_len,
+        no_runs(shape.T, shape.B),
+    )  # fmt: skip
     return layout, tokens, logit_rows, targets
 
 

@@ -4,7 +4,8 @@ DEVICE. Imports jax and flax. Shape letters: D single-token rows, G query blocks
 T = D + G * BQ packed tokens, B = D + G sequences at most (row b < D is a decode row, rows from D on
 are extending sequences, one or more blocks each), P pages per sequence, S page size, X extra
 logit rows for prompt log-probabilities, R = B + X logit rows, Q sparse logit adjustments a row,
-U mask-table rows, V vocabulary, K kv heads, H query heads, L layers.
+U mask-table rows, V vocabulary, K kv heads, H query heads, L layers, I shared runs of at most W
+queries.
 
 Padding: padded tokens write to the scratch page 0, padded rows have kv_len 0, padded blocks have
 block_len 0, padded logit rows read token 0.
@@ -12,6 +13,52 @@ block_len 0, padded logit rows read token 0.
 
 import flax.struct
 import jax
+import numpy as np
+from numpy.typing import NDArray
+
+RUN_QUERIES = 32
+"""W: most queries that attend to a shared run of pages together."""
+
+
+@flax.struct.dataclass
+class SharedRuns:
+    """Runs of pages that several sequences share, each to be attended once for all its queries.
+
+    A backend may ignore them: `kv_lens` and `page_table` alone say what is attended, runs only say
+    how to do it faster. A backend that uses them attends from the tokens of each run to the run's
+    positions, from every token to the rest of its context from `own_start` on, and merges the
+    partial softmaxes, which is exact. Their number is fixed by T, so that sharing is data and never
+    another program; unused runs are empty.
+
+    Attributes:
+        tokens: i32[I, W] indices into T of the queries of a run, padding is T; the first one's
+            sequence gives the pages, which are the same for all.
+        start, end: i32[I] positions of the run; start == end where it is unused.
+        own_start: i32[B] positions of each sequence below it are covered by runs, for all of its
+            new tokens, exactly once each.
+    """
+
+    tokens: jax.Array
+    start: jax.Array
+    end: jax.Array
+    own_start: jax.Array
+
+
+def num_runs(num_tokens: int) -> int:
+    """Return I for T tokens: a run of each 16 on average, which two levels of a tree can need."""
+    return 2 + num_tokens // 16
+
+
+def no_runs(num_tokens: int, num_rows: int) -> SharedRuns:
+    """Return host arrays for T tokens and B sequences that share nothing."""
+    I = num_runs(num_tokens)  # noqa: E741 - the shape letter
+    arrays: list[NDArray[np.int32]] = [
+        np.full((I, RUN_QUERIES), num_tokens, np.int32),
+        np.zeros(I, np.int32),
+        np.zeros(I, np.int32),
+        np.zeros(num_rows, np.int32),
+    ]
+    return SharedRuns(*arrays)  # type: ignore[arg-type] # typed as what jit makes of them
 
 
 @flax.struct.dataclass
@@ -26,6 +73,7 @@ class Layout:
         block_row: i32[G] the sequence (index into B) each query block belongs to.
         block_start: i32[G] position in its sequence of the block's first token.
         block_len: i32[G] tokens in the block, <= BQ; block g holds tokens D + g * BQ + [0, len).
+        shared: runs of pages that several sequences share.
     """
 
     positions: jax.Array
@@ -35,6 +83,7 @@ class Layout:
     block_row: jax.Array
     block_start: jax.Array
     block_len: jax.Array
+    shared: SharedRuns
 
     @property
     def num_blocks(self) -> int:

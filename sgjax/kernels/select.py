@@ -3,9 +3,10 @@
 from sgjax.errors import UnsupportedBackend
 from sgjax.kernels.base import Attention
 from sgjax.kernels.cpu import CpuAttention
+from sgjax.kernels.cpu_native import cpu_native_attention
 from sgjax.kernels.reference import ReferenceAttention
 
-NAMES = ("auto", "reference", "cpu")
+NAMES = ("auto", "reference", "cpu", "cpu_native")
 
 
 def select_attention(name: str, platform: str, page_size: int) -> Attention:
@@ -25,12 +26,14 @@ def select_attention(name: str, platform: str, page_size: int) -> Attention:
         )
     if name == "reference":
         return ReferenceAttention(page_size)
+    if name in ("cpu", "cpu_native") and platform != "cpu":
+        raise UnsupportedBackend(
+            f"attention={name!r} needs platform 'cpu', got {platform!r}; use attention='reference'"
+        )
+    if name == "cpu_native":
+        return cpu_native_attention(page_size)
     if platform == "cpu":
         return CpuAttention(page_size)
-    if name == "cpu":
-        raise UnsupportedBackend(
-            f"attention='cpu' needs platform 'cpu', got {platform!r}; use attention='reference'"
-        )
     raise UnsupportedBackend(
         f"attention='auto' has no backend for platform {platform!r} yet; allowed there: "
         "attention='reference' (slow)"

@@ -26,6 +26,7 @@ from sgjax.errors import (
     SgjaxError,
     UnsupportedBackend,
 )
+from sgjax.schedule import ahead
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.hints import Hints
 from sgjax.schedule.outcome import build_completion
@@ -396,6 +397,33 @@ class Scheduler:
         if self._debug_checks:
             self._pages.check(self._running.values())
         return self.take_events()
+
+    def repeats(self, plan: Plan) -> int:
+        """Return how often `plan` can run in a row before there is anything to decide.
+
+        Args:
+            plan: the step just planned.
+
+        Returns:
+            Steps, this one included, in which nobody is admitted, ends, or loses cached pages,
+            if no request arrives meanwhile. Commit them with `commit_repeated`.
+        """
+        running = len(self._running)
+        room = running < self._limits.max_running and running < self._limits.token_budget
+        if len(plan.rows) < running or (room and len(self._queue)):
+            return 1
+        return ahead.repeats(plan, self._pages, self._limits.max_context_len)
+
+    def commit_repeated(self, plan: Plan, token: int, times: int) -> None:
+        """Take in `times` runs of a plan, as `repeats` allows, that gave every row `token` each."""
+        ahead.append_repeated(plan, self._pages, token, times)
+        self._steps += times - 1
+        for _ in range(times - 1):
+            self._growth.step()
+        used = self._pages.pool.num_pages - self._pages.pool.num_free
+        self.stats.planned(len(plan.rows), plan.num_tokens, used, times - 1)
+        if self._debug_checks:
+            self._pages.check(self._running.values())
 
     def _offer_computed(self, seq: Sequence) -> None:
         if not self._siblings.shares_planned:

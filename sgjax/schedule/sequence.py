@@ -33,6 +33,16 @@ class TokenBuffer:
         self._data[self.length] = token
         self.length += 1
 
+    def append_many(self, token: int, count: int) -> None:
+        """Append one token `count` times."""
+        need = self.length + count
+        if need > len(self._data):
+            grown = np.empty(max(need, 2 * len(self._data)), np.int64)
+            grown[: self.length] = self._data[: self.length]
+            self._data = grown
+        self._data[self.length : need] = token
+        self.length = need
+
     def truncate(self, length: int) -> None:
         """Drop all tokens from index `length` on."""
         self.length = length

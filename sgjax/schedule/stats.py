@@ -33,9 +33,9 @@ class SchedulerStats:
     retractions: int = 0
     peak_pages: int = 0
 
-    def planned(self, num_rows: int, num_tokens: int, used_pages: int) -> None:
-        """Count one step."""
-        self.forward_passes += 1
-        self.rows += num_rows
-        self.computed_tokens += num_tokens
+    def planned(self, num_rows: int, num_tokens: int, used_pages: int, steps: int = 1) -> None:
+        """Count equal steps; `used_pages` is the most over all of them."""
+        self.forward_passes += steps
+        self.rows += steps * num_rows
+        self.computed_tokens += steps * num_tokens
         self.peak_pages = max(self.peak_pages, used_pages)

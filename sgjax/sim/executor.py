@@ -31,15 +31,17 @@ class SimExecutor:
         self._cost = cost
         self._clock_s = 0.0
 
-    def submit(self, plan: Plan) -> Plan:
+    def submit(self, plan: Plan) -> tuple[Plan, float]:
         """Run a step: its cost passes on the clock."""
-        self._clock_s += self._cost(plan)
-        return plan
+        cost_s = self._cost(plan)
+        self._clock_s += cost_s
+        return plan, cost_s
 
-    def wait(self, ticket: Plan) -> StepOutput:
+    def wait(self, ticket: tuple[Plan, float]) -> StepOutput:
         """Return the script's answers to the step."""
-        B, X = len(ticket.rows), sum(len(row.targets) for row in ticket.rows)
-        tokens = [self._script(row.seq) if row.sample else -1 for row in ticket.rows]
+        plan, cost_s = ticket
+        B, X = len(plan.rows), sum(len(r.targets) for r in plan.rows if r.logprob_from >= 0)
+        tokens = [self._script(row.seq) if row.sample else -1 for row in plan.rows]
         return StepOutput(
             next_token=np.array(tokens, np.int32),
             logprob=np.zeros(B, np.float32),
@@ -48,8 +50,27 @@ class SimExecutor:
             target_logprob=np.zeros(X, np.float32),
             target_top_ids=np.zeros((X, 0), np.int32),
             target_top_logprobs=np.zeros((X, 0), np.float32),
-            device_s=self._cost(ticket),
+            device_s=cost_s,
         )
+
+    def repeat(self, plan: Plan, limit: int, until_s: float) -> int:
+        """Run a plan of decodes over and over; all tokens are the script's first answer.
+
+        Args:
+            plan: single-token rows.
+            limit: times at most, >= 1.
+            until_s: no further run begins once the clock is there.
+
+        Returns:
+            How often it ran: at least once.
+        """
+        assert isinstance(self._cost, Roofline), "only a roofline knows what later steps cost"
+        work, times = Work.of(plan), 0
+        while times < limit and (times == 0 or self._clock_s < until_s):
+            self._clock_s += self._cost.seconds(work)
+            work = Work(work.tokens, work.sampled, work.pairs + work.tokens, work.context + work.tokens)
+            times += 1
+        return times
 
     def now(self) -> float:
         """Return the virtual clock in seconds."""

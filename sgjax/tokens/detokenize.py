@@ -76,6 +76,13 @@ class OutputText:
             self._match = self._search(max(0, old - self._longest + 1))
         return self._match[2] if self._match else None
 
+    def append_many(self, token_id: int, count: int) -> None:
+        """Feed one token `count` times, at least once; only where there are no stop strings."""
+        assert not self._stops, "stop strings are looked for token by token"
+        if count > 1 and token_id not in self._skipped:
+            self._data += self._tokenizer.token_bytes(token_id) * (count - 1)
+        self.append(token_id)
+
     def take(self) -> str:
         """Return the text that became certain since the last call.
 

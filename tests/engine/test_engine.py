@@ -1,6 +1,7 @@
 """Engine's public behaviour (api.md section 2) on the tiny model."""
 
 import asyncio
+import itertools
 import threading
 import time
 
@@ -71,7 +72,7 @@ def test_stream_pieces_grow_to_the_final_result(engine) -> None:
     final = engine.generate("Hello", GREEDY)
     pieces = list(engine.generate("Hello", GREEDY, stream=True))
     assert len(pieces) == 8
-    for before, after in zip(pieces, pieces[1:], strict=False):
+    for before, after in itertools.pairwise(pieces):
         assert after["text"].startswith(before["text"])
         assert after["output_ids"][: len(before["output_ids"])] == before["output_ids"]
     assert pieces[-1]["text"] == final["text"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sgjax.kernels.batch import Layout
+from sgjax.kernels.batch import Layout, no_runs
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ def pack(
         block_row=block_row,
         block_start=block_start,
         block_len=block_len,
+        shared=no_runs(T, B),
     )
     return Packed(layout, places)
 

@@ -34,11 +34,11 @@ def compiled(attention: Attention):
 class Pools:
     """Random K/V of some sequences in random pages, and the same sequences laid out densely."""
 
-    def __init__(self, page_size, kv_heads, dtype, rng):
+    def __init__(self, page_size, kv_heads, head_dim, dtype, rng):
         # One size for all examples, so that each backend compiles once for each page size.
         used = (D + G) * P_TOKENS // page_size + 1
         self.dtype, self.kv_heads = dtype, kv_heads
-        shape = (used * page_size, kv_heads, HD)
+        shape = (used * page_size, kv_heads, head_dim)
         self.k = rng.standard_normal(shape, np.float32)
         self.v = rng.standard_normal(shape, np.float32)
         self.page_size = page_size
@@ -54,15 +54,17 @@ class Pools:
         return x[pages[index // self.page_size] * self.page_size + index % self.page_size]
 
 
-def check(extends, page_size, kv_heads, groups, dtype, attention, seed=0, tolerance=2e-5):
+def check(
+    extends, page_size, kv_heads, groups, dtype, attention, seed=0, tolerance=2e-5, head_dim=HD
+):
     rng = np.random.default_rng(seed)
     H = kv_heads * groups
     packed = pack(extends, page_size, D, G, BQ, -(-P_TOKENS // page_size))
-    pools = Pools(page_size, kv_heads, dtype, rng)
+    pools = Pools(page_size, kv_heads, head_dim, dtype, rng)
     T = D + G * BQ
-    q = rng.standard_normal((T, H, HD), np.float32)
-    k = rng.standard_normal((T, kv_heads, HD), np.float32)
-    v = rng.standard_normal((T, kv_heads, HD), np.float32)
+    q = rng.standard_normal((T, H, head_dim), np.float32)
+    k = rng.standard_normal((T, kv_heads, head_dim), np.float32)
+    v = rng.standard_normal((T, kv_heads, head_dim), np.float32)
     out, k_pool, v_pool = compiled(attention)(
         *(jnp.asarray(x, dtype) for x in (q, k, v)),
         pools.stored(pools.k),
@@ -181,7 +183,7 @@ def test_select_takes_the_platforms_own_backend():
 @pytest.mark.parametrize(
     ("name", "platform", "message"),
     [
-        ("flash", "cpu", "'flash' is not known; allowed: auto, reference, cpu"),
+        ("flash", "cpu", "'flash' is not known; allowed: auto, reference, cpu, cpu_native"),
         ("cpu", "gpu", "needs platform 'cpu', got 'gpu'; use attention='reference'"),
         ("auto", "tpu", "no backend for platform 'tpu' yet"),
     ],

@@ -13,7 +13,7 @@ AFTER = BEFORE | {
     "plan_s": 1.5, "commit_s": 1.25, "device_s": 7.25,
 }  # fmt: skip
 OUTCOMES = [Outcome("A", i < 3, float(i), i / 2, 2) for i in range(4)]
-BOUND = HitRateBound(prompt_tokens=1000, tree_tokens=200, repeated_prompts=0)
+BOUND = HitRateBound(prompt_tokens=1000, tree_tokens=200, least_computed=200)
 
 
 def test_metrics_are_differences_of_counters_and_statistics_of_outcomes():

@@ -11,7 +11,9 @@ PUBLISHED = {
     "llama-2-7b": 6.738,
     "llama-2-70b": 68.98,
     "llama-3-8b": 8.030,
+    "llama-3.1-8b": 8.030,
     "mistral-7b": 7.242,
+    "mixtral-8x7b": 46.70,
     "qwen2-1.5b": 1.544,
 }
 

@@ -45,7 +45,7 @@ class Setup:
 class Bench:
     """A scheduler with its executor; collects plans, deltas and completions."""
 
-    def __init__(self, setup: Setup | None = None) -> None:
+    def __init__(self, setup: Setup | None = None, checks: bool = True) -> None:
         setup = setup or Setup()
         pool = PagePool(setup.pages + 1, setup.page_size)
         cache = build_cache(setup.cache, setup.eviction, pool)
@@ -63,7 +63,7 @@ class Bench:
             ),
             seed=0,
             now=self.executor.now,
-            debug_checks=True,
+            debug_checks=checks,
         )
         self.plans: list[Plan] = []
         self.deltas: dict[str, list[Delta]] = {}

@@ -1,7 +1,5 @@
 """Random requests, hints, aborts and steps: nothing hangs, nothing leaks, nobody is forgotten."""
 
-import random
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,8 +24,8 @@ from sgjax.schedule.spec import (
     RandomSpec,
     SharePlannedSpec,
 )
-from sgjax.types import Wants
-from tests.schedule.harness import Bench, Setup, ask, words
+from tests.schedule.harness import Setup
+from tests.schedule.soak import soak
 
 SETUPS = st.builds(
     Setup,
@@ -45,54 +43,6 @@ SETUPS = st.builds(
     token_budget=st.sampled_from([16, 48, 256]),
     growth=st.sampled_from([0.0, 0.5, 1.0]),
 )
-
-
-def soak(setup: Setup, seed: int, steps: int) -> Bench:
-    """Drive a scheduler at random, then let it finish; verify that everybody heard back."""
-    rng = random.Random(seed)
-    bench = Bench(setup)
-    longest = min(setup.max_context_len, setup.pages * setup.page_size) - 20
-    stems = [words(rng, rng.randrange(1, max(2, longest // 2))) for _ in range(4)]
-    asked: list[str] = []
-    hints: list[str] = []
-
-    def submit() -> None:
-        name = str(len(asked))
-        stem = rng.choice(stems)
-        prompt = (stem[: rng.randrange(len(stem)) + 1] + words(rng, rng.randrange(1, 9)))[:longest]
-        if rng.random() < 0.2:
-            followers = rng.randrange(4)
-            wants = rng.choice([Wants.NOTHING, Wants.LOGPROBS])
-            start = 0 if wants is Wants.LOGPROBS else None
-            bench.add(ask(name, prompt, wants=wants, followers=followers, logprob_start=start))
-            asked.append(name)
-            for _ in range(rng.randrange(followers + 1)):
-                child = str(len(asked))
-                bench.add(ask(child, prompt + words(rng, 2), 3, after=name))
-                asked.append(child)
-            hints.append(name)
-            return
-        bench.add(ask(name, prompt, rng.randrange(1, 12), stream=rng.random() < 0.3))
-        asked.append(name)
-
-    for _ in range(steps):
-        action = rng.random()
-        if action < 0.3:
-            submit()
-        elif action < 0.35 and asked:
-            bench.scheduler.abort(rng.choice(asked))
-        elif action < 0.4 and hints:
-            bench.scheduler.release_hint(hints.pop())
-        else:
-            bench.step()
-    for name in hints:
-        bench.scheduler.release_hint(name)
-    done = bench.run()
-    assert set(done) == set(asked)
-    for name, completion in done.items():
-        text = "".join(d.text for d in bench.deltas[name])
-        assert text == completion.text
-    return bench
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,0 +1,142 @@
+"""build_simulated: an engine whose steps cost simulated time; everything else is the real thing.
+
+HOST, no jax. Imports the parts of the engine below the device, models' configs, tokens and sim.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from sgjax.cache import PagePool, build_cache
+from sgjax.engine.config import EngineConfig
+from sgjax.engine.loop import EngineLoop
+from sgjax.errors import ConfigError
+from sgjax.models.config import ModelConfig
+from sgjax.models.gguf_file import GgufFile
+from sgjax.models.presets import load_preset, preset_names
+from sgjax.models.pull import default_cache_dir, pull, pulled_path
+from sgjax.schedule import (
+    AdaptiveGrowth,
+    LeastProgress,
+    Limits,
+    PageKeeper,
+    Scheduler,
+    build_policy,
+    build_siblings,
+)
+from sgjax.sim import SimSpec, Simulator, build_simulator
+from sgjax.tokens.base import Tokenizer
+from sgjax.tokens.byte import ByteTokenizer
+from sgjax.tokens.gguf import tokenizer_from_gguf
+
+BLOCK_TOKENS = 16
+"""The grain in which extends are charged to the token budget, as on a device."""
+
+
+@dataclass(frozen=True)
+class SimulatedParts:
+    """A simulated engine's parts; the scheduler belongs to the loop's thread."""
+
+    config: EngineConfig
+    model: ModelConfig
+    tokenizer: Tokenizer
+    pages: PageKeeper
+    scheduler: Scheduler
+    simulator: Simulator
+    loop: EngineLoop
+
+    def info(self) -> dict[str, Any]:
+        """Return resolved config, device and counters; `clock_s` is the virtual clock."""
+        stats, times, pool = self.scheduler.stats, self.loop.times, self.pages.pool
+        counts = pool.counts()
+        return {
+            "config": dataclasses.asdict(self.config),
+            "model": dataclasses.asdict(self.model),
+            "device": self.simulator.hardware.summary,
+            "executor": self.simulator.executor.kind,
+            "clock_s": self.simulator.executor.now(),
+            "attention": "none",
+            "versions": {"numpy": metadata.version("numpy")},
+            **dataclasses.asdict(stats),
+            "cache_hit_rate": stats.cached_tokens / max(stats.prompt_tokens, 1),
+            "mean_batch_size": stats.rows / max(stats.forward_passes, 1),
+            "evicted_tokens": self.pages.evicted_pages * pool.page_size,
+            "pages": {k: counts[k] for k in ("total", "free", "tree", "sequence")},
+            "num_running": self.scheduler.num_running,
+            "num_waiting": self.scheduler.num_waiting,
+            "plan_s": times.plan_s,
+            "device_s": times.device_s,
+            "commit_s": times.commit_s,
+            "compilations": 0,
+            "shapes": [],
+        }
+
+
+def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
+    """Make pool, cache, scheduler and simulator, and start the loop.
+
+    Args:
+        config: the engine's configuration.
+        spec: its `executor`.
+
+    Raises:
+        ConfigError: unknown model or hardware, weights that do not fit, a context beyond the
+            model's.
+    """
+    model = _architecture(spec.model or config.model)
+    tokenizer = _tokenizer(spec.tokenizer)
+    kv_dtype = config.kv_dtype or config.dtype
+    simulator = build_simulator(spec, model, tokenizer, config.dtype, kv_dtype, config.seed)
+    kv_tokens = config.kv_tokens or simulator.kv_tokens
+    if kv_tokens > simulator.kv_tokens:
+        raise ConfigError(
+            f"kv_tokens={kv_tokens}, but beside the weights {spec.hardware} holds "
+            f"{simulator.kv_tokens}; lower it, or leave it out to take them all"
+        )
+    context = config.max_context_len or model.max_position
+    if context > model.max_position:
+        raise ConfigError(
+            f"max_context_len={context} is beyond the model's {model.max_position} tokens; lower it"
+        )
+    config = dataclasses.replace(
+        config, kv_dtype=kv_dtype, kv_tokens=kv_tokens, max_context_len=context
+    )
+    pool = PagePool(1 + -(-kv_tokens // config.page_size), config.page_size)
+    pages = PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
+    budget = max(config.token_budget, BLOCK_TOKENS)
+    scheduler = Scheduler(
+        pages=pages,
+        policy=build_policy(config.policy),
+        siblings=build_siblings(config.siblings),
+        growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
+        retract=LeastProgress(),
+        tokenizer=tokenizer,
+        limits=Limits(config.max_running, budget, BLOCK_TOKENS, context),
+        seed=config.seed,
+        now=simulator.executor.now,
+        debug_checks=config.debug_checks,
+    )
+    loop = EngineLoop(scheduler, simulator.executor, settle_s=spec.settle_s)
+    return SimulatedParts(config, model, tokenizer, pages, scheduler, simulator, loop)
+
+
+def _architecture(model: str) -> ModelConfig:
+    return load_preset(model.removeprefix("random:")).config
+
+
+def _tokenizer(name: str) -> Tokenizer:
+    if name == "bytes":
+        return ByteTokenizer()
+    path = Path(name).expanduser()
+    if name in preset_names():
+        path = pulled_path(name, default_cache_dir())
+        if not path.exists():
+            path = pull(name, default_cache_dir(), lambda line: None)
+    if not path.is_file():
+        raise ConfigError(
+            f"tokenizer={name!r} is not usable; allowed: bytes, a preset that can be fetched, or a "
+            ".gguf file"
+        )
+    return tokenizer_from_gguf(GgufFile(path).metadata)

@@ -1,0 +1,84 @@
+"""build_simulator: a SimExecutor and its sizes from what YAML says.
+
+HOST. Imports models.config, schedule's protocol, tokens and its neighbours.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sgjax.errors import ConfigError
+from sgjax.models.config import ModelConfig
+from sgjax.sim.executor import SimExecutor
+from sgjax.sim.hardware import Hardware, load_hardware
+from sgjax.sim.outputs import FullLengths, Lengths, speak
+from sgjax.sim.roofline import Roofline, fitting_kv_tokens
+from sgjax.tokens.base import Tokenizer
+from sgjax.typed import FORBID_EXTRA
+
+
+@dataclass(frozen=True)
+class SimSpec:
+    """Steps cost simulated time on a modelled device; tokens come from a script.
+
+    Attributes:
+        hardware: a name in configs/hardware.
+        model: preset whose architecture is simulated; None takes the engine's `model`.
+        tensor: devices that each layer is split over.
+        lengths: how long outputs are.
+        tokenizer: "bytes", or a model (preset or .gguf file) whose vocabulary counts the tokens.
+        settle_s: real seconds in which no program may have spoken before time goes on: simulated
+            steps take no time, so programs need a moment to answer what they heard.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    hardware: str
+    type: Literal["sim"] = "sim"
+    model: str | None = None
+    tensor: int = 1
+    lengths: Lengths = field(default_factory=FullLengths)
+    tokenizer: str = "bytes"
+    settle_s: float = 0.002
+
+    def __post_init__(self) -> None:
+        if self.tensor < 1 or self.settle_s < 0:
+            raise ConfigError(
+                f"tensor={self.tensor}, settle_s={self.settle_s}: at least 1 and 0 are needed"
+            )
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """A simulated device.
+
+    Attributes:
+        executor: runs plans on its virtual clock.
+        hardware: what is simulated.
+        kv_tokens: tokens of K/V that fit beside the weights.
+    """
+
+    executor: SimExecutor
+    hardware: Hardware
+    kv_tokens: int
+
+
+def build_simulator(
+    spec: SimSpec, model: ModelConfig, tokenizer: Tokenizer, dtype: str, kv_dtype: str, seed: int
+) -> Simulator:
+    """Return the simulator of a model on a device.
+
+    Args:
+        spec: the device, and how the model answers.
+        model: the architecture.
+        tokenizer: of the texts that the simulated model answers with.
+        dtype: of weights and activations.
+        kv_dtype: of keys and values.
+        seed: of output lengths.
+
+    Raises:
+        ConfigError: unknown hardware, or weights that do not fit.
+    """
+    hardware = load_hardware(spec.hardware)
+    cost = Roofline(model, hardware, dtype, kv_dtype, spec.tensor)
+    fitting = fitting_kv_tokens(model, hardware, dtype, kv_dtype, spec.tensor)
+    executor = SimExecutor(speak(tokenizer, spec.lengths, seed), cost)
+    return Simulator(executor, hardware, fitting)

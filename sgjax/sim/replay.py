@@ -1,0 +1,224 @@
+"""replay: serve a trace on a simulated device, arrivals on its virtual clock.
+
+HOST. Imports schedule, cache, models.config, types and its neighbours. One thread, no engine: the
+scheduler, cache and policies are the real ones, what they decide is exact, only time is modelled.
+Answers are of known length; their tokens are all the same, so equal prompts have equal answers.
+"""
+
+import math
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgjax.cache import CacheSpec, EvictionSpec, LruSpec, PagePool, TreeSpec, build_cache
+from sgjax.errors import PromptTooLong
+from sgjax.schedule import (
+    AdaptiveGrowth,
+    LeastProgress,
+    Limits,
+    PageKeeper,
+    PolicySpec,
+    Scheduler,
+    SchedulerStats,
+    SiblingsSpec,
+    build_policy,
+    build_siblings,
+)
+from sgjax.schedule.spec import DeferSpec, LpmSpec
+from sgjax.sim.executor import Cost, SimExecutor
+from sgjax.sim.trace import Arrival
+from sgjax.types import Delta, FinishKind, Request, SamplingParams
+
+ANSWER = 2**31 - 1
+"""The token that all answers consist of."""
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """Sizes and strategies of the engine that serves a trace.
+
+    Attributes:
+        kv_tokens: tokens the K/V pool holds.
+        page_size: S; a trace of 512-token blocks loses nothing with pages of 512.
+        max_running, token_budget, max_context_len: limits of a step and a sequence.
+        cache, eviction, policy, siblings: as in the engine's configuration.
+        seed: of nothing but the random policies.
+    """
+
+    kv_tokens: int
+    page_size: int = 512
+    max_running: int = 256
+    token_budget: int = 8192
+    max_context_len: int = 1 << 18
+    cache: CacheSpec = field(default_factory=TreeSpec)
+    eviction: EvictionSpec = field(default_factory=LruSpec)
+    policy: PolicySpec = field(default_factory=LpmSpec)
+    siblings: SiblingsSpec = field(default_factory=DeferSpec)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Served:
+    """How a trace was served; arrays hold one entry a request, in order of arrival.
+
+    Attributes:
+        stats: the scheduler's counters.
+        clock_s: when the last request ended.
+        arrived_s: arrivals, seconds.
+        queued_s: seconds from arrival to admission.
+        ttft_s: seconds from arrival to the first output token.
+        e2e_s: seconds from arrival to the end; NaN where a request was refused.
+        prompt_tokens, cached_tokens, output_tokens: of each request.
+        families: whose each request is.
+        refused: requests that the pool or the context cannot hold.
+        evicted_tokens: tokens that were dropped from the cache.
+    """
+
+    stats: SchedulerStats
+    clock_s: float
+    arrived_s: NDArray[np.float64]
+    queued_s: NDArray[np.float64]
+    ttft_s: NDArray[np.float64]
+    e2e_s: NDArray[np.float64]
+    prompt_tokens: NDArray[np.int64]
+    cached_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    families: list[str]
+    refused: int
+    evicted_tokens: int
+
+    @property
+    def hit_rate(self) -> float:
+        """Return cached prompt tokens / prompt tokens, over the requests that were served."""
+        return self.stats.cached_tokens / max(self.stats.prompt_tokens, 1)
+
+
+def replay(trace: Iterable[Arrival], config: ReplayConfig, cost: Cost) -> Served:
+    """Serve a trace, step by step.
+
+    Args:
+        trace: requests by time of arrival; it is read as time goes on.
+        config: the engine.
+        cost: seconds a step takes.
+    """
+    return _Replay(config, cost).run(trace)
+
+
+class NoText:
+    """A tokenizer for requests whose text nobody reads."""
+
+    vocab_size = 2**31
+    bos_id = None
+    end_ids: frozenset[int] = frozenset()
+    special_ids: frozenset[int] = frozenset()
+    chat_template = None
+    fingerprint = "no-text"
+    strips_leading_space = False
+
+    def encode(self, text: str, *, add_bos: bool = False) -> list[int]:
+        """Return nothing."""
+        del text, add_bos
+        return []
+
+    def decode(self, ids: object, *, skip_special: bool = True) -> str:
+        """Return nothing."""
+        del ids, skip_special
+        return ""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return nothing."""
+        del token_id
+        return b""
+
+
+class _Replay:
+    """One replay: the scheduler on its virtual clock, and what became of each request."""
+
+    def __init__(self, config: ReplayConfig, cost: Cost) -> None:
+        pool = PagePool(1 + -(-config.kv_tokens // config.page_size), config.page_size)
+        self.pages = PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
+        self.executor = SimExecutor(lambda seq: ANSWER, cost)
+        self.scheduler = Scheduler(
+            pages=self.pages,
+            policy=build_policy(config.policy),
+            siblings=build_siblings(config.siblings),
+            growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
+            retract=LeastProgress(),
+            tokenizer=NoText(),
+            limits=Limits(config.max_running, config.token_budget, 16, config.max_context_len),
+            seed=config.seed,
+            now=self.executor.now,
+        )
+        # A column a fact, for a million requests take a few bytes each.
+        self.times = {name: array("d") for name in ("arrived", "queued", "ttft", "e2e")}
+        self.counts = {name: array("q") for name in ("prompt", "cached", "output")}
+        self.families: list[str] = []
+        self.refused = 0
+
+    def run(self, trace: Iterable[Arrival]) -> Served:
+        scheduler, executor = self.scheduler, self.executor
+        coming = iter(trace)
+        following = next(coming, None)
+        while following is not None or scheduler.has_work:
+            if not scheduler.has_work and following is not None:
+                executor.advance_to(following.time_s)
+            while following is not None and following.time_s <= executor.now():
+                self._add(following)
+                following = next(coming, None)
+            plan = scheduler.plan()
+            if plan is None:
+                self._note(scheduler.take_events())
+                continue
+            self._note(scheduler.commit(plan, executor.wait(executor.submit(plan))))
+        return self._served()
+
+    def _add(self, arrival: Arrival) -> None:
+        index = len(self.families)
+        params = SamplingParams(max_new_tokens=arrival.output_tokens, ignore_eos=True)
+        self.families.append(arrival.family)
+        for times in self.times.values():
+            times.append(0.0)
+        for counts in self.counts.values():
+            counts.append(0)
+        self.times["arrived"][index] = arrival.time_s
+        self.times["e2e"][index] = math.nan
+        self.counts["prompt"][index] = len(arrival.tokens)
+        try:
+            self.scheduler.add(Request(str(index), arrival.tokens, params, client=arrival.family))
+        except PromptTooLong:
+            self.refused += 1
+
+    def _note(self, events: list[Delta]) -> None:
+        for event in events:
+            completion = event.completion
+            assert completion is not None, "nothing streams here"
+            if completion.finish.kind is FinishKind.ABORT:
+                self.refused += 1
+                continue
+            index = int(completion.id)
+            self.times["queued"][index] = completion.queued_s
+            self.times["ttft"][index] = completion.ttft_s
+            self.times["e2e"][index] = completion.e2e_s
+            self.counts["cached"][index] = completion.cached_tokens
+            self.counts["output"][index] = len(completion.output_ids)
+
+    def _served(self) -> Served:
+        times = {name: np.array(column) for name, column in self.times.items()}
+        counts = {name: np.array(column) for name, column in self.counts.items()}
+        return Served(
+            stats=self.scheduler.stats,
+            clock_s=self.executor.now(),
+            arrived_s=times["arrived"],
+            queued_s=times["queued"],
+            ttft_s=times["ttft"],
+            e2e_s=times["e2e"],
+            prompt_tokens=counts["prompt"],
+            cached_tokens=counts["cached"],
+            output_tokens=counts["output"],
+            families=self.families,
+            refused=self.refused,
+            evicted_tokens=self.pages.evicted_pages * self.pages.pool.page_size,
+        )

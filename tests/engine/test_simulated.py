@@ -1,0 +1,98 @@
+"""Engine on a simulated device: the same public face, a virtual clock, and no jax."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+import sgjax as sgl
+
+A10G = {"type": "sim", "hardware": "a10g", "model": "llama-2-7b"}
+GREEDY = {"temperature": 0.0, "max_new_tokens": 40}
+
+
+@pytest.fixture
+def make():
+    engines = []
+
+    def build(**overrides):
+        engines.append(sgl.Engine(**{"executor": A10G, "debug_checks": True, **overrides}))
+        return engines[-1]
+
+    yield build
+    for engine in engines:
+        engine.shutdown()
+
+
+def test_a_prompt_is_answered_in_virtual_time(make):
+    engine = make()
+    started = time.perf_counter()
+    result = engine.generate("Once upon a time", GREEDY)
+    took = time.perf_counter() - started
+    info = engine.get_server_info()
+    assert result["meta_info"]["completion_tokens"] == 40
+    assert result["meta_info"]["e2e_latency_s"] == pytest.approx(info["clock_s"])
+    # 13 GB of weights at 0.8 * 600 GB/s and 5 ms a step: about 33 ms a token.
+    assert 40 * 0.030 < info["clock_s"] < 40 * 0.036
+    assert took < info["clock_s"]
+    assert (info["executor"], info["device"]) == ("sim", "NVIDIA A10G")
+
+
+def test_kv_pool_is_what_the_device_has_left(make):
+    tokens = make().get_server_info()["config"]["kv_tokens"]
+    assert tokens == (0.9 * 24e9 - 2 * 6_738_415_616) // 524_288
+    assert make(kv_tokens=500).get_server_info()["pages"]["total"] == 501
+    with pytest.raises(sgl.ConfigError, match="a10g holds 15493"):
+        make(kv_tokens=10**6)
+
+
+def test_settings_change_the_time_and_never_the_text(make):
+    prompts = ["a shared beginning of some length, " * 20 + str(i) for i in range(12)]
+    texts, clocks = [], []
+    for cache in ("tree", "none"):
+        engine = make(cache={"type": cache})
+        texts.append([r["text"] for r in engine.generate(prompts, GREEDY)])
+        clocks.append(engine.get_server_info()["clock_s"])
+    assert texts[0] == texts[1]
+    assert clocks[0] < clocks[1]
+
+
+def test_programs_see_each_other_at_once_however_long_they_think(make):
+    """Ten threads ask again as soon as they are answered: they must stay together in a batch."""
+    import threading
+
+    engine = make(executor={**A10G, "settle_s": 0.05})
+
+    def chat(name):
+        for turn in range(3):
+            engine.generate(f"{name} {turn}", {**GREEDY, "max_new_tokens": 5})
+
+    threads = [threading.Thread(target=chat, args=(f"user {i}",)) for i in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert engine.get_server_info()["forward_passes"] <= 3 * 5 + 3
+
+
+def test_wrong_names_are_answered_with_the_nearest(make):
+    with pytest.raises(sgl.ConfigError, match="unknown hardware 'a1og'; did you mean 'a10g'"):
+        make(executor={**A10G, "hardware": "a1og"})
+    with pytest.raises(sgl.ConfigError, match=r"unknown key 'executor\.hardwear'"):
+        make(executor={"type": "sim", "hardwear": "a10g"})
+
+
+def test_a_simulated_engine_needs_no_jax():
+    program = (
+        "import sys\n"
+        "for name in ('jax', 'jaxlib', 'flax', 'chex'): sys.modules[name] = None\n"
+        "import sgjax as sgl\n"
+        "with sgl.Engine('llama-2-7b', executor={'type': 'sim', 'hardware': 'h200'}) as engine:\n"
+        "    print(engine.generate('Hi', {'max_new_tokens': 4})['meta_info']['finish_reason'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "length" in done.stdout

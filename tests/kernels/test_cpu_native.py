@@ -1,0 +1,86 @@
+"""The C++ backend against dense attention: every instruction set that this machine has."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sgjax.engine.engine import Engine
+from sgjax.errors import UnsupportedBackend
+from sgjax.kernels import native
+from sgjax.kernels.cpu_native import CpuNativeAttention, cpu_native_attention
+from sgjax.kernels.select import select_attention
+from tests.kernels.test_attention import BOUNDARIES, Extend, check, ragged
+
+pytestmark = pytest.mark.skipif(
+    native.find_compiler() is None, reason="no C++ compiler: cpu_native cannot be built here"
+)
+
+
+def backends(page_size):
+    best = cpu_native_attention(page_size)
+    here = native.ISAS[: native.ISAS.index(best.isa) + 1]
+    return [dataclasses.replace(best, isa=isa) for isa in here]
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_cpu_native_equals_dense_attention_on_ragged_batches(page_size, data):
+    extends = data.draw(ragged(page_size))
+    for attention in backends(page_size):
+        check(extends, page_size, 2, 3, "float32", attention, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("head_dim", [64, 80, 96, 128])
+@pytest.mark.parametrize("groups", [1, 3, 4, 8])
+def test_cpu_native_serves_every_head_dim_and_grouping(groups, head_dim):
+    for attention in backends(16):
+        check(BOUNDARIES, 16, 2, groups, "float32", attention, tolerance=1e-5, head_dim=head_dim)
+
+
+@pytest.mark.parametrize("head_dim", [20, 64])
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_cpu_native_in_bfloat16_stays_within_two_percent(page_size, head_dim):
+    extends = BOUNDARIES
+    if page_size == 1:
+        extends = [Extend(tuple(range(1, 41)), 30, 40), Extend(tuple(range(41, 105)), 63, 64)]
+    for attention in backends(page_size):
+        check(extends, page_size, 2, 3, "bfloat16", attention, tolerance=2e-2, head_dim=head_dim)
+
+
+def test_cpu_native_gives_zeros_for_an_empty_batch():
+    check([], 16, 2, 3, "float32", cpu_native_attention(16))
+
+
+def test_without_a_compiler_cpu_native_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnsupportedBackend, match=r"needs a C\+\+ compiler.*use attention='cpu'"):
+        native.build(tmp_path)
+
+
+def test_a_compiler_that_fails_is_quoted(monkeypatch, tmp_path):
+    broken = tmp_path / "c++"
+    broken.write_text("#!/bin/sh\necho no such flag >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    with pytest.raises(UnsupportedBackend, match="no such flag"):
+        native.build(tmp_path / "cache")
+
+
+def test_cpu_native_is_chosen_by_name_only_on_a_cpu():
+    assert isinstance(select_attention("cpu_native", "cpu", 4), CpuNativeAttention)
+    with pytest.raises(UnsupportedBackend, match="'cpu_native' needs platform 'cpu', got 'tpu'"):
+        select_attention("cpu_native", "tpu", 4)
+
+
+def test_an_engine_on_cpu_native_says_so_and_gives_the_same_tokens():
+    outputs = []
+    for attention in ("cpu", "cpu_native"):
+        with Engine("random:tiny", dtype="float32", attention=attention, page_size=4) as engine:
+            prompts = ["one two three four", "one two three five", "other"]
+            results = engine.generate(prompts, {"max_new_tokens": 12, "temperature": 0})
+            outputs.append([r["output_ids"] for r in results])
+            assert engine.get_server_info()["attention"] == attention
+    assert outputs[0] == outputs[1]
