@@ -5,7 +5,7 @@ property tests, in scheduling studies and at cluster scale; what it reports is s
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -53,24 +53,19 @@ class SimExecutor:
             device_s=cost_s,
         )
 
-    def repeat(self, plan: Plan, limit: int, until_s: float) -> int:
-        """Run a plan of decodes over and over; all tokens are the script's first answer.
+    def repeat(self, costs_s: Iterator[float], limit: int, until_s: float) -> int:
+        """Let steps pass whose tokens the caller knows; return how many.
 
         Args:
-            plan: single-token rows.
-            limit: times at most, >= 1.
-            until_s: no further run begins once the clock is there.
-
-        Returns:
-            How often it ran: at least once.
+            costs_s: seconds of each, in order.
+            limit: steps at most, >= 1.
+            until_s: only the first step begins when the clock is there.
         """
-        assert isinstance(self._cost, Roofline), "only a roofline knows what later steps cost"
-        work, times = Work.of(plan), 0
-        while times < limit and (times == 0 or self._clock_s < until_s):
-            self._clock_s += self._cost.seconds(work)
-            work = Work(work.tokens, work.sampled, work.pairs + work.tokens, work.context + work.tokens)
-            times += 1
-        return times
+        steps = 0
+        while steps < limit and (steps == 0 or self._clock_s < until_s):
+            self._clock_s += next(costs_s)
+            steps += 1
+        return steps
 
     def now(self) -> float:
         """Return the virtual clock in seconds."""

@@ -11,7 +11,9 @@ Weights are read once a step whatever T is: the reason why batching pays. Cached
 products but are read by attention: the reason why reuse pays, and where it ends.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from sgjax.errors import ConfigError
 from sgjax.models.config import DTYPE_BYTES, ModelConfig
@@ -82,6 +84,13 @@ class Roofline:
     def __call__(self, plan: Plan) -> float:
         """Return the seconds a step takes."""
         return self.seconds(Work.of(plan))
+
+    def repeated(self, plan: Plan) -> Iterator[float]:
+        """Yield the seconds of a plan of decodes and of each repetition, a token later."""
+        work = Work.of(plan)
+        n, sampled = work.tokens, work.sampled
+        for further in count(0, n):
+            yield self.seconds(Work(n, sampled, work.pairs + further, work.context + further))
 
     def seconds(self, work: Work) -> float:
         """Return the seconds that work takes in one step."""
