@@ -16,7 +16,7 @@ DEVICE = {"kernels", "models"}
 ANY = HOST | DEVICE | {"", "sim", "engine", "theory", "lang", "lang.backends", "serve", "lab"}
 
 ALLOWED: dict[str, set[str]] = {
-    "": {"errors", "lang"},
+    "": {"errors", "lang", "lang.backends"},
     "errors": set(),
     "types": {"errors"},
     "typed": {"errors"},
@@ -30,8 +30,8 @@ ALLOWED: dict[str, set[str]] = {
     "models": BASE | {"tokens", "kernels"},
     "engine": HOST | DEVICE | {"sim"},
     "theory": BASE | {"cache"},
-    "lang": {"errors", "types", "lang.backends"},
-    "lang.backends": {"errors", "types", "lang"},
+    "lang": {"errors", "types", "typed", "lang.backends"},
+    "lang.backends": {"errors", "types", "tokens", "lang", "lang.backends.local"},
     "lang.backends.local": ANY - {"serve", "lab"},
     "serve": ANY - {"lab"},
     "lab": ANY,
