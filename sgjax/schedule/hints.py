@@ -51,14 +51,6 @@ class Hints:
             hint.held.append(seq)
         return not hint.computed
 
-    def find_held(self, request_id: str) -> Sequence | None:
-        """Return the held follower with this id, or None."""
-        for hint in self._hints.values():
-            for seq in hint.held:
-                if seq.request.id == request_id:
-                    return seq
-        return None
-
     def finished(self, hint_id: str, node: CacheNode | None) -> list[Sequence]:
         """Note that a hint was computed (pin its node) or died; return its held followers."""
         hint = self._hints.get(hint_id)
@@ -104,11 +96,6 @@ class Hints:
                 hint.node = None
                 dropped = True
         return dropped
-
-    @property
-    def num_held(self) -> int:
-        """Return the number of followers that wait for their hint."""
-        return sum(len(hint.held) for hint in self._hints.values())
 
     def _drop_if_done(self, hint_id: str) -> None:
         hint = self._hints[hint_id]

@@ -24,6 +24,11 @@ class PageKeeper:
         self.evicted_pages = 0
 
     @property
+    def capacity_tokens(self) -> int:
+        """Return the tokens that the whole pool holds."""
+        return (self.pool.num_pages - 1) * self.pool.page_size  # but for the scratch page
+
+    @property
     def room_tokens(self) -> int:
         """Return the tokens that would fit if everything evictable were evicted."""
         return (self.pool.num_free + self.cache.num_evictable) * self.pool.page_size

@@ -21,12 +21,11 @@ from sgjax.cache import InsertReason
 from sgjax.errors import (
     ConfigError,
     OutOfPages,
-    PromptTooLong,
     RequestAborted,
     SgjaxError,
-    UnsupportedBackend,
 )
 from sgjax.schedule import ahead
+from sgjax.schedule.checks import check_request
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.hints import Hints
 from sgjax.schedule.outcome import build_completion
@@ -35,7 +34,7 @@ from sgjax.schedule.plan import Plan, PlanRow, StepOutput
 from sgjax.schedule.policies import Policy, mix
 from sgjax.schedule.retract import RetractRule
 from sgjax.schedule.sequence import Sequence
-from sgjax.schedule.siblings import Siblings
+from sgjax.schedule.siblings import Deferred, Siblings
 from sgjax.schedule.stats import SchedulerStats
 from sgjax.schedule.waiting import WaitingQueue
 from sgjax.tokens.base import Tokenizer
@@ -102,9 +101,9 @@ class Scheduler:
         self._debug_checks = debug_checks
         self._queue = WaitingQueue(pages.cache, policy.key, policy.tracks_prefix)
         self._hints = Hints(pages.cache)
-        # Who waits for whose prefix: writer's arrival -> (tokens that must be there, waiter).
-        self._deferred: dict[int, list[tuple[int, Sequence]]] = {}
+        self._deferred = Deferred()
         self._running: dict[str, Sequence] = {}
+        self._alive: dict[str, Sequence] = {}
         self._events: list[Delta] = []
         self._arrivals = 0
         self._steps = 0
@@ -120,7 +119,9 @@ class Scheduler:
             ConfigError: an empty prompt, a duplicate id, an unknown hint or a bad logprob_start.
         """
         try:
-            self._check(request)
+            if request.id in self._alive:
+                raise ConfigError(f"request id {request.id!r} is in use; give each its own")
+            check_request(request, self._limits.max_context_len, self._pages.capacity_tokens)
         except SgjaxError:
             self._hints.follower_refused(request.after)
             raise
@@ -140,6 +141,7 @@ class Scheduler:
         )
         if request.after is None or not self._hints.hold(seq):
             self._queue.add(seq)
+        self._alive[request.id] = seq
         if request.followers:
             self._hints.announce(request.id, request.followers)
         self._arrivals += 1
@@ -148,7 +150,7 @@ class Scheduler:
 
     def abort(self, request_id: str) -> bool:
         """End a request now, wherever it is; return whether it was alive."""
-        seq = self._find(request_id)
+        seq = self._alive.get(request_id)
         if seq is None:
             return False
         self._fail(seq, RequestAborted(f"request {request_id!r} was aborted"))
@@ -174,13 +176,12 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Return the number of requests not admitted yet."""
-        deferred = sum(len(waiters) for waiters in self._deferred.values())
-        return len(self._queue) + deferred + self._hints.num_held
+        return len(self._alive) - len(self._running)
 
     @property
     def has_work(self) -> bool:
         """Return whether any request is alive."""
-        return bool(self._running or len(self._queue) or self._deferred or self._hints.num_held)
+        return bool(self._alive)
 
     def take_events(self) -> list[Delta]:
         """Return what happened since the last call, in order."""
@@ -305,8 +306,7 @@ class Scheduler:
         cached = self._pages.cache.peek(seq.tokens.view(0, seq.match_limit))
         found = self._siblings.wait_for(seq, cached, computing)
         if found is not None:
-            writer, tokens = found
-            self._deferred.setdefault(writer.arrival, []).append((tokens, seq))
+            self._deferred.add(seq, *found)
         return found is not None
 
     def _take_in(self, seq: Sequence, growth_tokens: float) -> bool:
@@ -354,16 +354,8 @@ class Scheduler:
 
     def _wake(self, writer: Sequence) -> None:
         """Requeue those whose awaited prefix is computed, or will not be."""
-        waiters = self._deferred.pop(writer.arrival, None)
-        if waiters is None:
-            return
-        gone = writer.node is None
-        still = [(t, s) for t, s in waiters if not gone and writer.num_computed < t]
-        for tokens, seq in waiters:
-            if gone or writer.num_computed >= tokens:
-                self._queue.add(seq)
-        if still:
-            self._deferred[writer.arrival] = still
+        for seq in self._deferred.wake(writer):
+            self._queue.add(seq)
 
     # ---------------------------------------------------------------- commit
 
@@ -468,6 +460,7 @@ class Scheduler:
     def _finish(self, seq: Sequence, reason: FinishReason) -> None:
         """End a sequence wherever it is, and say so."""
         seq.ended = True
+        del self._alive[seq.request.id]
         if seq.node is not None:
             self._leave(seq)
         else:
@@ -484,63 +477,18 @@ class Scheduler:
     def _fail(self, seq: Sequence, error: Exception) -> None:
         """End one request with an error; everything else goes on."""
         if seq.node is None:
-            self._forget_waiting(seq)
+            if seq in self._queue:
+                self._queue.remove(seq)
+            self._deferred.remove(seq)
             if seq.cached_tokens < 0:
                 self._hints.follower_gone(seq)
         self._finish(seq, FinishReason(FinishKind.ABORT, error=error))
 
-    def _forget_waiting(self, seq: Sequence) -> None:
-        if self._queue.find(seq.request.id) is not None:
-            self._queue.remove(seq)
-        for writer, waiters in list(self._deferred.items()):
-            kept = [(tokens, s) for tokens, s in waiters if s is not seq]
-            if kept:
-                self._deferred[writer] = kept
-            else:
-                del self._deferred[writer]
-
-    def _find(self, request_id: str) -> Sequence | None:
-        found = self._running.get(request_id) or self._queue.find(request_id)
-        if found is None:
-            found = self._hints.find_held(request_id)
-        if found is None:
-            deferred = (s for waiters in self._deferred.values() for _, s in waiters)
-            found = next((s for s in deferred if s.request.id == request_id), None)
-        return found
-
-    def _check(self, request: Request) -> None:
-        length, start = len(request.tokens), request.logprob_start
-        if length == 0:
-            raise ConfigError("the prompt is empty; give it at least one token")
-        if self._find(request.id) is not None:
-            raise ConfigError(f"request id {request.id!r} is in use; give every request its own")
-        if request.media:
-            raise UnsupportedBackend("this engine takes no images or video; use a text prompt")
-        if request.constraint is not None:
-            raise UnsupportedBackend("this engine has no grammar; drop regex, json_schema, choices")
-        if start is not None and not 0 <= start < length:
-            raise ConfigError(
-                f"logprob_start={start} is outside the prompt of {length} tokens; allowed: 0 to "
-                f"{length - 1}"
-            )
-        new = 1 if request.wants is Wants.TOKENS else 0
-        capacity = (self._pages.pool.num_pages - 1) * self._pages.pool.page_size
-        for limit, name, remedy in (
-            (self._limits.max_context_len, "max_context_len", "shorten the prompt"),
-            (capacity, "the K/V pool (kv_tokens)", "raise kv_tokens or shorten the prompt"),
-        ):
-            if length + new > limit:
-                raise PromptTooLong(
-                    f"the prompt has {length} tokens, but {name} is {limit}"
-                    f"{' and one token must be generated' if new else ''}; {remedy}"
-                )
-
     def _out_of_pages(self, seq: Sequence) -> OutOfPages:
-        capacity = (self._pages.pool.num_pages - 1) * self._pages.pool.page_size
         return OutOfPages(
             f"request {seq.request.id!r} needs pages for {seq.num_tokens} tokens, the pool holds "
-            f"{capacity} and nothing else is left to evict or retract; raise kv_tokens or lower "
-            "max_new_tokens"
+            f"{self._pages.capacity_tokens} and nothing else is left to evict or retract; raise "
+            "kv_tokens or lower max_new_tokens"
         )
 
 

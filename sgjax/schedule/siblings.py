@@ -37,10 +37,6 @@ class Siblings(abc.ABC):
             The sequence to wait for, and how many of its tokens must be in the tree; or None.
         """
 
-    def pair_ready(self, writer: Sequence, tokens: int) -> bool:
-        """Return whether `writer` has put that many tokens into the tree, or never will."""
-        return writer.ended or writer.node is None or writer.num_computed >= tokens
-
 
 class Admit(Siblings):
     """Admit at once: siblings of one step all compute their common prefix."""
@@ -86,6 +82,36 @@ class SharePlanned(Siblings):
         """Return None: planned pages are in the tree already."""
         del seq, matched, computing
         return None
+
+
+class Deferred:
+    """Sequences that wait for a prefix that another one computes."""
+
+    def __init__(self) -> None:
+        # writer's arrival -> (tokens that must be in the tree, who waits for them)
+        self._waiters: dict[int, list[tuple[int, Sequence]]] = {}
+
+    def add(self, seq: Sequence, writer: Sequence, tokens: int) -> None:
+        """Let `seq` wait until `writer` has put so many tokens into the tree."""
+        self._waiters.setdefault(writer.arrival, []).append((tokens, seq))
+
+    def wake(self, writer: Sequence) -> list[Sequence]:
+        """Return, and forget, whose prefix `writer` has computed, or all if it left its pages."""
+        waiters = self._waiters.pop(writer.arrival, [])
+        gone = writer.node is None
+        still = [(t, s) for t, s in waiters if not gone and writer.num_computed < t]
+        if still:
+            self._waiters[writer.arrival] = still
+        return [s for t, s in waiters if gone or writer.num_computed >= t]
+
+    def remove(self, seq: Sequence) -> None:
+        """Forget a sequence, if it waits here."""
+        for writer, waiters in list(self._waiters.items()):
+            kept = [(tokens, s) for tokens, s in waiters if s is not seq]
+            if kept:
+                self._waiters[writer] = kept
+            else:
+                del self._waiters[writer]
 
 
 def common_prefix(seq: Sequence, other: Sequence) -> int:

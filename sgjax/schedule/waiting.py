@@ -109,7 +109,7 @@ class WaitingQueue:
     def __init__(self, cache: PrefixCache, key: Key, track: bool) -> None:
         self._order: SortedKeyList = SortedKeyList(key=key)
         self._by_arrival: SortedKeyList = SortedKeyList(key=lambda seq: seq.arrival)
-        self._by_id: dict[str, Sequence] = {}
+        self._members: set[int] = set()
         self.index = PrefixIndex(cache) if track else None
 
     def __len__(self) -> int:
@@ -119,7 +119,7 @@ class WaitingQueue:
         """Enqueue a sequence; a retracted one takes its old place by arrival."""
         if self.index is not None:
             self.index.add(seq)
-        self._by_id[seq.request.id] = seq
+        self._members.add(seq.arrival)
         self._by_arrival.add(seq)
         self._order.add(seq)
 
@@ -127,13 +127,12 @@ class WaitingQueue:
         """Take a sequence out."""
         self._order.remove(seq)
         self._by_arrival.remove(seq)
-        del self._by_id[seq.request.id]
+        self._members.remove(seq.arrival)
         if self.index is not None:
             self.index.remove(seq)
 
-    def find(self, request_id: str) -> Sequence | None:
-        """Return the waiting sequence of a request, or None."""
-        return self._by_id.get(request_id)
+    def __contains__(self, seq: Sequence) -> bool:
+        return seq.arrival in self._members
 
     def refresh(self) -> None:
         """Bring `Sequence.matched` and the order up to date with the cache."""
