@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from sgjax.cache import PagePool, build_cache
-from sgjax.engine.config import EngineConfig
+from sgjax.engine.config import CascadeSpec, EngineConfig, PlainSpec, SharedPrefixSpec
 from sgjax.engine.executor import JaxExecutor
 from sgjax.engine.loop import EngineLoop
 from sgjax.engine.pack import Ladder
@@ -112,11 +112,14 @@ def build(config: EngineConfig) -> Parts:
             f"siblings: share_planned needs K/V written before attention reads them, which "
             f"attention={attention.name!r} does not do; use siblings: defer"
         )
+    shared_prefix = _shared_prefix(config.shared_prefix, attention)
+    config = dataclasses.replace(config, shared_prefix=shared_prefix)
     budget = max(config.token_budget, BLOCK_TOKENS)
     executor = JaxExecutor(
         config=model.config,
         weights=model.weights,
         attention=attention,
+        shared_prefix=shared_prefix,
         ladder=make_ladder(
             config.max_running, budget, -(-context // size), model.config.vocab_size
         ),
@@ -174,6 +177,17 @@ def _peak_memory_bytes() -> int:
         return int(stats["peak_bytes_in_use"])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # bytes there, kilobytes elsewhere
+
+
+def _shared_prefix(spec: SharedPrefixSpec | None, attention: Attention) -> SharedPrefixSpec:
+    if spec is None:
+        return CascadeSpec() if attention.uses_runs else PlainSpec()
+    if isinstance(spec, CascadeSpec) and not attention.uses_runs:
+        raise UnsupportedBackend(
+            f"shared_prefix: cascade is not done by attention={attention.name!r}; use "
+            "shared_prefix: none, or another backend"
+        )
+    return spec
 
 
 def _ladder(first: int, factor: int, last: int) -> tuple[int, ...]:

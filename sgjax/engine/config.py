@@ -30,6 +30,34 @@ ExecutorSpec = Annotated[JaxSpec | SimSpec, Field(discriminator="type")]
 
 
 @dataclass(frozen=True)
+class PlainSpec:
+    """Every sequence attends to its whole context by itself."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["none"] = "none"
+
+
+@dataclass(frozen=True)
+class CascadeSpec:
+    """What tree nodes hold for several sequences of a step is attended once for all of them.
+
+    Attributes:
+        min_tokens: shorter runs are left to the sequences: merging would cost more.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["cascade"] = "cascade"
+    min_tokens: int = 64
+
+    def __post_init__(self) -> None:
+        if self.min_tokens < 1:
+            raise ConfigError(f"min_tokens={self.min_tokens} is not allowed; it must be >= 1")
+
+
+SharedPrefixSpec = Annotated[PlainSpec | CascadeSpec, Field(discriminator="type")]
+
+
+@dataclass(frozen=True)
 class EngineConfig:
     """The engine's configuration.
 
@@ -48,6 +76,8 @@ class EngineConfig:
         siblings: what to do about a prefix that is being computed.
         executor: what runs the steps: JAX on a device, or a simulated device.
         attention: backend of attention; "auto" takes the platform's own.
+        shared_prefix: whether a step attends once to the pages that its sequences share; None does
+            where the backend of attention can.
         seed: of sampling where a request has none, and of random weights.
         warmup: "lazy" compiles a step's shape when it first occurs, "full" all of them at start.
         debug_checks: verify the page invariant after every step.
@@ -69,6 +99,7 @@ class EngineConfig:
     siblings: SiblingsSpec = field(default_factory=DeferSpec)
     executor: ExecutorSpec = field(default_factory=JaxSpec)
     attention: str = "auto"
+    shared_prefix: SharedPrefixSpec | None = None
     seed: int = 0
     warmup: Literal["lazy", "full"] = "lazy"
     debug_checks: bool = False

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sgjax.engine.config import SharedPrefixSpec
 from sgjax.engine.pack import Ladder, Shape, dummy_batch, pack, row_slots
 from sgjax.engine.step import StepArrays, step
 from sgjax.kernels.base import Attention
@@ -52,6 +53,7 @@ class JaxExecutor:
         config: the model.
         weights: its weights.
         attention: the attention backend, chosen once.
+        shared_prefix: whether steps attend once to what their sequences share.
         ladder: the shapes steps are packed into.
         num_pages: N pages of K/V.
         page_size: S tokens a page.
@@ -65,6 +67,7 @@ class JaxExecutor:
         config: ModelConfig,
         weights: LlamaWeights,
         attention: Attention,
+        shared_prefix: SharedPrefixSpec,
         ladder: Ladder,
         num_pages: int,
         page_size: int,
@@ -81,6 +84,7 @@ class JaxExecutor:
         words = -(-config.vocab_size // 32)
         self._masks = jnp.full((num_mask_rows, words), 0xFFFFFFFF, jnp.uint32)
         self._attention = attention
+        self._shared_prefix = shared_prefix
         self._valid_vocab = valid_vocab
         self.shapes: dict[Shape, float] = {}
         """Shapes run so far, and the seconds their first run took (compilation included)."""
@@ -103,7 +107,9 @@ class JaxExecutor:
     def submit(self, plan: Plan) -> Submitted:
         """Start a step."""
         started_s = self.now()
-        shape, batch = pack(plan, self._ladder, self._page_size, self._config.vocab_size)
+        shape, batch = pack(
+            plan, self._ladder, self._page_size, self._config.vocab_size, self._shared_prefix
+        )
         return Submitted(plan, shape, self._run(shape, batch), started_s)
 
     def wait(self, ticket: Submitted) -> StepOutput:

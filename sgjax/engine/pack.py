@@ -5,12 +5,15 @@ with one new token become decode rows; longer ones are cut into query blocks. Wh
 written in kernels.batch.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sgjax.engine.config import CascadeSpec, SharedPrefixSpec
+from sgjax.engine.runs import members_of, plan_runs
 from sgjax.kernels.batch import Batch, Layout, Sampling, no_runs
 from sgjax.schedule import Plan, Sequence
 
@@ -117,7 +120,9 @@ class Adjustments:
     add: NDArray[np.float32]
 
 
-def pack(plan: Plan, ladder: Ladder, page_size: int, vocab_size: int) -> tuple[Shape, Batch]:
+def pack(
+    plan: Plan, ladder: Ladder, page_size: int, vocab_size: int, shared_prefix: SharedPrefixSpec
+) -> tuple[Shape, Batch]:
     """Return the plan as host arrays, and their shape.
 
     Args:
@@ -125,6 +130,7 @@ def pack(plan: Plan, ladder: Ladder, page_size: int, vocab_size: int) -> tuple[S
         ladder: the shapes to choose from.
         page_size: S.
         vocab_size: V; a top_k of V keeps all.
+        shared_prefix: whether to plan shared runs.
     """
     adjusted = {
         index: adjustments(row.seq)
@@ -134,6 +140,13 @@ def pack(plan: Plan, ladder: Ladder, page_size: int, vocab_size: int) -> tuple[S
     shape = ladder.fit(plan, max((len(a.ids) for a in adjusted.values()), default=0))
     slots = row_slots(plan, shape.D)
     layout, tokens, logit_rows, targets = _pack_tokens(plan, slots, shape, page_size)
+    if isinstance(shared_prefix, CascadeSpec):
+        firsts = [
+            int(logit_rows[b]) + 1 - row.num_tokens for row, b in zip(plan.rows, slots, strict=True)
+        ]
+        members = members_of(plan, slots, firsts)
+        runs = plan_runs(members, shape.T, shape.B, shared_prefix.min_tokens)
+        layout = dataclasses.replace(layout, shared=runs)
     sampling = _pack_sampling(plan, slots, shape, vocab_size, adjusted)
     return shape, Batch(tokens, layout, logit_rows, targets, sampling)
 

@@ -85,6 +85,8 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
         ConfigError: unknown model or hardware, weights that do not fit, a context beyond the
             model's.
     """
+    if config.shared_prefix is not None:
+        raise ConfigError("shared_prefix is not simulated; leave it out with executor: sim")
     model = _architecture(spec.model or config.model)
     tokenizer = _tokenizer(spec.tokenizer)
     kv_dtype = config.kv_dtype or config.dtype

@@ -24,6 +24,11 @@ class Attention(Protocol):
         """
         ...
 
+    @property
+    def uses_runs(self) -> bool:
+        """Return whether shared runs are attended once for all their queries."""
+        ...
+
     def __call__(
         self,
         q: jax.Array,

@@ -31,6 +31,7 @@ class CpuAttention:
     chunk: int = 128
     name: str = "cpu"
     writes_first: bool = True
+    uses_runs: bool = False
 
     def __call__(
         self,

@@ -24,6 +24,7 @@ class ReferenceAttention:
     page_size: int
     name: str = "reference"
     writes_first: bool = True
+    uses_runs: bool = False
 
     def __call__(
         self,
