@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sgjax.kernels import storage
 from sgjax.kernels.batch import Layout
@@ -16,6 +17,9 @@ Carry = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 NEGATIVE = -1e30
 """Stands for minus infinity where infinity minus infinity could arise."""
+
+MAX_BUNDLE = 4
+"""Kv heads whose products are worth doing as one, where there is a single query token."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +57,19 @@ class CpuAttention:
         grouped = q.reshape(T, K, H // K, HD)
         parts = []
         if D:
-            queries = grouped[:D, None]
             limits = layout.kv_lens[:D, None]
-            parts.append(self._attend(queries, limits, table[:D], k_pool, v_pool)[:, 0])
+            out = self._attend(grouped[:D, None], limits, table[:D], k_pool, v_pool, _bundle(K))
+            parts.append(out[:, 0])
         if G:
-            queries = grouped[D:].reshape(G, BQ, K, H // K, HD)
             # Padded queries of a block see nothing.
             limits = layout.block_start[:, None] + jnp.arange(1, BQ + 1)
             limits = jnp.where(jnp.arange(BQ) < layout.block_len[:, None], limits, 0)
 
             def block(args: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-                queries, limits, row = args
-                return self._attend(queries[None], limits[None], table[row][None], k_pool, v_pool)
+                queries, limits, row = (x[None] for x in args)
+                return self._attend(queries, limits, table[row], k_pool, v_pool, 1)[0]
 
+            queries = grouped[D:].reshape(G, BQ, K, H // K, HD)
             out = jax.lax.map(block, (queries, limits, layout.block_row))
             parts.append(out.reshape(G * BQ, K, H // K, HD))
         return jnp.concatenate(parts).reshape(T, H, HD), k_pool, v_pool
@@ -77,6 +81,7 @@ class CpuAttention:
         table: jax.Array,
         k_pool: jax.Array,
         v_pool: jax.Array,
+        bundle: int,
     ) -> jax.Array:
         """Attend from queries of some sequences to their own pages.
 
@@ -85,52 +90,91 @@ class CpuAttention:
             limits: i32[B, Q] tokens each query sees: those at positions below it.
             table: i32[B, P] pages, P a whole number of chunks.
             k_pool, v_pool: [N * S, K * D].
+            bundle: kv heads whose products are done as one; divides K.
 
         Returns:
             f[B, Q, K, H / K, D]; zero where the limit is 0.
         """
         B, Q, K, G, D = q.shape
+        n, M, W = K // bundle, Q * bundle * G, bundle * D
         pages = -(-self.chunk // self.page_size)
         C = pages * self.page_size
-        scaled = (q.astype(jnp.float32) * D**-0.5).astype(q.dtype)
+        rows = _spread(q.astype(jnp.float32) * D**-0.5, bundle).astype(q.dtype)
+        row_limits = jnp.repeat(limits, bundle * G, axis=1)[:, None, :, None]
 
         def chunk(carry: Carry) -> Carry:
             c, top, total, acc = carry
             ids = jax.lax.dynamic_slice_in_dim(table, c * pages, pages, axis=1)
-            keys = self._gather(k_pool, ids).reshape(B, C, K, D)
-            vals = self._gather(v_pool, ids).reshape(B, C, K, D)
-            scores = jnp.einsum(
-                "bqkgd,bckd->bkqgc",
-                scaled,
-                keys.astype(q.dtype),
-                preferred_element_type=jnp.float32,
-            )
-            seen = c * C + jnp.arange(C) < limits[:, None, :, None, None]
-            scores = jnp.where(seen, scores, NEGATIVE)
+            keys = self._gather(k_pool, ids).reshape(B, C, n, W).astype(q.dtype)
+            vals = self._gather(v_pool, ids).reshape(B, C, n, W).astype(q.dtype)
+            scores = _product("bnmw,bcnw->bnmc", rows, keys)
+            scores = jnp.where(c * C + jnp.arange(C) < row_limits, scores, NEGATIVE)
+            # A query that sees no key at all gets equal weights here; it is zeroed at the end.
             new_top = jnp.maximum(top, scores.max(axis=-1))
-            probs = jnp.where(seen, jnp.exp(scores - new_top[..., None]), 0)
+            probs = jnp.exp(scores - new_top[..., None])
             decay = jnp.exp(top - new_top)
+            new = _product("bnmc,bcnw->bnmw", probs.astype(q.dtype), vals)
             total = total * decay + probs.sum(axis=-1)
-            new = jnp.einsum(
-                "bkqgc,bckd->bkqgd",
-                probs.astype(q.dtype),
-                vals.astype(q.dtype),
-                preferred_element_type=jnp.float32,
-            )
             return c + 1, new_top, total, acc * decay[..., None] + new
 
         trips = -(-jnp.max(limits) // C)
         start = (
             jnp.zeros((), jnp.int32),
-            jnp.full((B, K, Q, G), NEGATIVE, jnp.float32),
-            jnp.zeros((B, K, Q, G), jnp.float32),
-            jnp.zeros((B, K, Q, G, D), jnp.float32),
+            jnp.full((B, n, M), NEGATIVE, jnp.float32),
+            jnp.zeros((B, n, M), jnp.float32),
+            jnp.zeros((B, n, M, W), jnp.float32),
         )
         _, _, total, acc = jax.lax.while_loop(lambda carry: carry[0] < trips, chunk, start)
-        out = acc / jnp.maximum(total, 1e-30)[..., None]
-        return out.transpose(0, 2, 1, 3, 4).astype(q.dtype)
+        out = jnp.where(row_limits > 0, acc / total[..., None], 0)
+        return _collect(out, q.shape, bundle).astype(q.dtype)
 
     def _gather(self, pool: jax.Array, pages: jax.Array) -> jax.Array:
-        """Return the elements [B, pages * S, K * D] of pages i32[B, pages]."""
+        """Return the elements [B, pages, S * K * D] of pages i32[B, pages]."""
         by_page = pool.reshape(-1, self.page_size * pool.shape[1])
-        return storage.values(by_page[pages])
+        return storage.values(
+            by_page.at[pages].get(mode="promise_in_bounds", wrap_negative_indices=False)
+        )
+
+
+def _bundle(num_kv_heads: int) -> int:
+    """Return how many kv heads to treat as one: the largest divisor of K up to MAX_BUNDLE.
+
+    One product of H query rows with whole rows of the pool, most of it multiplied by zero, beats K
+    products of H / K rows with strided slices: with few query rows the time goes into reading keys.
+    """
+    return max(m for m in range(1, MAX_BUNDLE + 1) if num_kv_heads % m == 0)
+
+
+def _product(spec: str, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the einsum in float32, having dropped batch axes b and n of length 1.
+
+    XLA's CPU backend would copy y transposed, element by element, for such an axis.
+    """
+    left, result = spec.split("->")
+    first, second = left.split(",")
+    sizes = dict(zip(first + second, x.shape + y.shape, strict=True))
+    kept = spec
+    for axis in "bn":
+        if sizes[axis] == 1:
+            kept = kept.replace(axis, "")
+            x, y = jnp.squeeze(x, first.index(axis)), jnp.squeeze(y, second.index(axis))
+            first, second = first.replace(axis, ""), second.replace(axis, "")
+    out = jnp.einsum(kept, x, y, preferred_element_type=jnp.float32)
+    return out.reshape([sizes[axis] for axis in result])
+
+
+def _spread(q: jax.Array, bundle: int) -> jax.Array:
+    """Lay out q[B, Q, K, G, D] as [B, K / m, Q * m * G, m * D], zero outside each head's own D."""
+    B, Q, K, G, D = q.shape
+    own = np.eye(bundle, dtype=q.dtype)[:, None, :, None]
+    spread = q.reshape(B, Q, K // bundle, bundle, G, 1, D) * own
+    spread = jnp.moveaxis(spread, 2, 1)
+    return spread.reshape(B, K // bundle, Q * bundle * G, bundle * D)
+
+
+def _collect(out: jax.Array, shape: tuple[int, ...], bundle: int) -> jax.Array:
+    """Undo `_spread` on [B, K / m, Q * m * G, m * D]: take each head's own D."""
+    B, Q, K, G, D = shape
+    own = np.eye(bundle, dtype=out.dtype)[:, None, :, None]
+    spread = out.reshape(B, K // bundle, Q, bundle, G, bundle, D)
+    return jnp.moveaxis((spread * own).sum(axis=5), 1, 2).reshape(shape)
