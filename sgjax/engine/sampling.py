@@ -9,10 +9,16 @@ Wherever an order of tokens matters it is (logit descending, id ascending), so t
 the device.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 
 from sgjax.kernels.batch import Sampling
+
+
+BLOCK = 256
+"""Ids searched together where a whole row is searched in two levels; fewer if V is no multiple."""
 
 
 def mask_padding(logits: jax.Array, valid_vocab: int) -> jax.Array:
@@ -38,18 +44,20 @@ def sample(logits: jax.Array, mask_table: jax.Array, sampling: Sampling) -> jax.
     Returns:
         i32[B].
     """
-    with jax.named_scope("sample"):
-        adjusted = (sampling.adjust_mul != 1) | (sampling.adjust_add != 0)
-        logits = jax.lax.cond(adjusted.any(), adjust, lambda x, _: x, logits, sampling)
-        masked = (sampling.mask_row != 0) | (sampling.pair_row != 0)
-        logits = jax.lax.cond(
-            masked.any(), apply_masks, lambda x, *_: x, logits, mask_table, sampling
-        )
+    adjusted = ((sampling.adjust_mul != 1) | (sampling.adjust_add != 0)).any()
+    masked = ((sampling.mask_row != 0) | (sampling.pair_row != 0)).any()
+    drawn = (sampling.temperature > 0).any()
+
+    def choose(logits: jax.Array) -> jax.Array:
+        logits = jax.lax.cond(adjusted, adjust, lambda x, _: x, logits, sampling)
+        logits = jax.lax.cond(masked, apply_masks, lambda x, *_: x, logits, mask_table, sampling)
         best = argmax(logits)
-        drawn = jax.lax.cond(
-            (sampling.temperature > 0).any(), draw, lambda *_: best, logits, sampling
-        )
-        return jnp.where(sampling.temperature > 0, drawn, best)
+        draws = jax.lax.cond(drawn, draw, lambda *_: best, logits, sampling)
+        return jnp.where(sampling.temperature > 0, draws, best)
+
+    # One outer cond, because each inner one copies its [B, V] result.
+    with jax.named_scope("sample"):
+        return jax.lax.cond(adjusted | masked | drawn, choose, argmax, logits)
 
 
 def adjust(logits: jax.Array, sampling: Sampling) -> jax.Array:
@@ -71,11 +79,14 @@ def apply_masks(logits: jax.Array, mask_table: jax.Array, sampling: Sampling) ->
 
 def argmax(logits: jax.Array) -> jax.Array:
     """Return the lowest id i32[R] of the largest logit in each row."""
-    # Two plain reductions vectorise; XLA's CPU argmax compares pairs one by one.
-    V = logits.shape[-1]
-    best = logits.max(axis=-1, keepdims=True)
-    ids = jnp.where(logits == best, jnp.arange(V, dtype=jnp.int32), V - 1)
-    return ids.min(axis=-1)
+    # XLA's CPU argmax compares pair by pair; its maximum is ten times faster. So take the maxima
+    # of short blocks, then search the first best block only.
+    R, V = logits.shape
+    block = math.gcd(V, BLOCK)
+    blocks = logits.reshape(R, V // block, block)
+    first = jnp.argmax(blocks.max(axis=-1), axis=-1)
+    inside = jnp.take_along_axis(blocks, first[:, None, None], axis=1)[:, 0]
+    return (first * block + jnp.argmax(inside, axis=-1)).astype(jnp.int32)
 
 
 def draw(logits: jax.Array, sampling: Sampling) -> jax.Array:
@@ -144,35 +155,44 @@ def keep_largest(
 
     threshold = jax.lax.fori_loop(0, 32, set_bit, jnp.zeros((logits.shape[0], 1), jnp.uint32))
 
-    # And the fewest ties: the largest number of them, by id, that does not reach, plus one.
+    # And the fewest ties, by id. Where the last logit has no equal, all of it are kept.
+    ties = keys == threshold
     bits = max(1, (V - 1).bit_length())
+    trips = jnp.where((ties.sum(axis=-1) > 1).any(), bits, 0)
 
     def set_id_bit(i: jax.Array, last: jax.Array) -> jax.Array:
-        higher = last | (jnp.int32(1) << (bits - 1 - i))
-        kept = (keys > threshold) | ((keys == threshold) & (ids < higher))
-        return jnp.where(reaches(kept), last, higher)
+        lower = last & ~(jnp.int32(1) << (bits - 1 - i))
+        return jnp.where(reaches((keys > threshold) | (ties & (ids <= lower))), lower, last)
 
-    last = jax.lax.fori_loop(0, bits, set_id_bit, jnp.zeros((logits.shape[0], 1), jnp.int32))
-    kept = (keys > threshold) | ((keys == threshold) & (ids <= last))
-    return jnp.where(kept, weights, 0)
+    everything = jnp.full((logits.shape[0], 1), (1 << bits) - 1, jnp.int32)
+    last = jax.lax.fori_loop(0, trips, set_id_bit, everything)
+    return jnp.where((keys > threshold) | (ties & (ids <= last)), weights, 0)
 
 
 def invert(weights: jax.Array, u: jax.Array) -> jax.Array:
     """Return the id i32[B] at which the running sum of f32[B, V] passes u * total; u in [0, 1)."""
-    V = weights.shape[1]
-    ids = jnp.arange(V, dtype=jnp.int32)
-    target = (u * weights.sum(axis=-1))[:, None]
-    bits = max(1, (V - 1).bit_length())
+    B, V = weights.shape
+    block = math.gcd(V, BLOCK)
+    blocks = weights.reshape(B, V // block, block)
+    sums = blocks.sum(axis=-1)
+    running = jnp.cumsum(sums, axis=-1)
+    target = u * running[:, -1]
+    first = _first_above(running, sums, target)[:, None]
+    before = jnp.take_along_axis(running - sums, first, axis=1)[:, 0]
+    inside = jnp.take_along_axis(blocks, first[:, :, None], axis=1)[:, 0]
+    return first[:, 0] * block + _first_above(jnp.cumsum(inside, axis=-1), inside, target - before)
 
-    def set_bit(i: jax.Array, first: jax.Array) -> jax.Array:
-        higher = first | (jnp.int32(1) << (bits - 1 - i))
-        below = jnp.where(ids < higher, weights, 0).sum(axis=-1, keepdims=True)
-        return jnp.where(below <= target, higher, first)
 
-    first = jax.lax.fori_loop(0, bits, set_bit, jnp.zeros((weights.shape[0], 1), jnp.int32))
-    # Rounding of u * total may point past the last token that has weight.
-    last = jnp.where(weights > 0, ids, -1).max(axis=-1)
-    return jnp.minimum(first[:, 0], last)
+def _first_above(running: jax.Array, weights: jax.Array, target: jax.Array) -> jax.Array:
+    """Return the first index i32[B] that has weight and whose running sum exceeds the target.
+
+    Running sums are rounded; where none exceeds it, the last index that has weight is meant.
+    """
+    n = running.shape[1]
+    above = (running > target[:, None]) & (weights > 0)
+    last = n - 1 - jnp.argmax(weights[:, ::-1] > 0, axis=-1)
+    first = jnp.where(above.any(axis=-1), jnp.argmax(above, axis=-1), last)
+    return first.astype(jnp.int32)
 
 
 def log_normalizer(logits: jax.Array) -> jax.Array:
