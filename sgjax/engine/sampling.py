@@ -16,7 +16,6 @@ import jax.numpy as jnp
 
 from sgjax.kernels.batch import Sampling
 
-
 BLOCK = 256
 """Ids searched together where a whole row is searched in two levels; fewer if V is no multiple."""
 

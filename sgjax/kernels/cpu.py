@@ -49,8 +49,13 @@ class CpuAttention:
         """See `Attention`."""
         k_pool = storage.write(k_pool, k, layout.out_slots)
         v_pool = storage.write(v_pool, v, layout.out_slots)
+        return self.read(q, k_pool, v_pool, layout), k_pool, v_pool
+
+    def read(self, q: jax.Array, k_pool: jax.Array, v_pool: jax.Array, layout: Layout) -> jax.Array:
+        """Attend to what is in the pool; see `Attention`."""
         T, H, HD = q.shape
-        K, D, G, BQ = k.shape[1], layout.num_decode, layout.num_blocks, layout.block_size
+        K = k_pool.shape[1] // HD
+        D, G, BQ = layout.num_decode, layout.num_blocks, layout.block_size
         pages = -(-self.chunk // self.page_size)
         pad = -layout.page_table.shape[1] % pages
         table = jnp.pad(layout.page_table, ((0, 0), (0, pad)))
@@ -72,7 +77,7 @@ class CpuAttention:
             queries = grouped[D:].reshape(G, BQ, K, H // K, HD)
             out = jax.lax.map(block, (queries, limits, layout.block_row))
             parts.append(out.reshape(G * BQ, K, H // K, HD))
-        return jnp.concatenate(parts).reshape(T, H, HD), k_pool, v_pool
+        return jnp.concatenate(parts).reshape(T, H, HD)
 
     def _attend(
         self,
@@ -96,44 +101,54 @@ class CpuAttention:
             f[B, Q, K, H / K, D]; zero where the limit is 0.
         """
         B, Q, K, G, D = q.shape
-        n, M, W = K // bundle, Q * bundle * G, bundle * D
+        A, M, W = B * (K // bundle), Q * bundle * G, bundle * D
         pages = -(-self.chunk // self.page_size)
         C = pages * self.page_size
         rows = _spread(q.astype(jnp.float32) * D**-0.5, bundle).astype(q.dtype)
-        row_limits = jnp.repeat(limits, bundle * G, axis=1)[:, None, :, None]
+        row_limits = jnp.repeat(jnp.repeat(limits, bundle * G, axis=1), K // bundle, axis=0)
+        row_limits = row_limits[:, :, None]
 
         def chunk(carry: Carry) -> Carry:
             c, top, total, acc = carry
             ids = jax.lax.dynamic_slice_in_dim(table, c * pages, pages, axis=1)
-            keys = self._gather(k_pool, ids).reshape(B, C, n, W).astype(q.dtype)
-            vals = self._gather(v_pool, ids).reshape(B, C, n, W).astype(q.dtype)
-            scores = _product("bnmw,bcnw->bnmc", rows, keys)
+            keys, axes = self._gather(k_pool, ids, W)
+            vals, _ = self._gather(v_pool, ids, W)
+            scores = _einsum(f"amw,{axes}->amc", rows, keys.astype(q.dtype))
             scores = jnp.where(c * C + jnp.arange(C) < row_limits, scores, NEGATIVE)
             # A query that sees no key at all gets equal weights here; it is zeroed at the end.
             new_top = jnp.maximum(top, scores.max(axis=-1))
             probs = jnp.exp(scores - new_top[..., None])
             decay = jnp.exp(top - new_top)
-            new = _product("bnmc,bcnw->bnmw", probs.astype(q.dtype), vals)
+            new = _einsum(f"amc,{axes}->amw", probs.astype(q.dtype), vals.astype(q.dtype))
             total = total * decay + probs.sum(axis=-1)
             return c + 1, new_top, total, acc * decay[..., None] + new
 
         trips = -(-jnp.max(limits) // C)
         start = (
             jnp.zeros((), jnp.int32),
-            jnp.full((B, n, M), NEGATIVE, jnp.float32),
-            jnp.zeros((B, n, M), jnp.float32),
-            jnp.zeros((B, n, M, W), jnp.float32),
+            jnp.full((A, M), NEGATIVE, jnp.float32),
+            jnp.zeros((A, M), jnp.float32),
+            jnp.zeros((A, M, W), jnp.float32),
         )
         _, _, total, acc = jax.lax.while_loop(lambda carry: carry[0] < trips, chunk, start)
         out = jnp.where(row_limits > 0, acc / total[..., None], 0)
         return _collect(out, q.shape, bundle).astype(q.dtype)
 
-    def _gather(self, pool: jax.Array, pages: jax.Array) -> jax.Array:
-        """Return the elements [B, pages, S * K * D] of pages i32[B, pages]."""
+    def _gather(self, pool: jax.Array, pages: jax.Array, width: int) -> tuple[jax.Array, str]:
+        """Gather pages i32[B, pages], cut into bundles of `width` elements.
+
+        Returns:
+            Their elements, a running over sequences and bundles and c over tokens, and the order
+            of its axes: "acw" or "caw", whichever needs no copy (several sequences of several
+            bundles do need one).
+        """
         by_page = pool.reshape(-1, self.page_size * pool.shape[1])
-        return storage.values(
-            by_page.at[pages].get(mode="promise_in_bounds", wrap_negative_indices=False)
-        )
+        stored = by_page.at[pages].get(mode="promise_in_bounds", wrap_negative_indices=False)
+        B, C, n = pages.shape[0], pages.shape[1] * self.page_size, pool.shape[1] // width
+        found = storage.values(stored).reshape(B, C, n, width)
+        if B == 1:
+            return found[0], "caw"
+        return jnp.moveaxis(found, 2, 1).reshape(B * n, C, width), "acw"
 
 
 def _bundle(num_kv_heads: int) -> int:
@@ -145,36 +160,22 @@ def _bundle(num_kv_heads: int) -> int:
     return max(m for m in range(1, MAX_BUNDLE + 1) if num_kv_heads % m == 0)
 
 
-def _product(spec: str, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Return the einsum in float32, having dropped batch axes b and n of length 1.
-
-    XLA's CPU backend would copy y transposed, element by element, for such an axis.
-    """
-    left, result = spec.split("->")
-    first, second = left.split(",")
-    sizes = dict(zip(first + second, x.shape + y.shape, strict=True))
-    kept = spec
-    for axis in "bn":
-        if sizes[axis] == 1:
-            kept = kept.replace(axis, "")
-            x, y = jnp.squeeze(x, first.index(axis)), jnp.squeeze(y, second.index(axis))
-            first, second = first.replace(axis, ""), second.replace(axis, "")
-    out = jnp.einsum(kept, x, y, preferred_element_type=jnp.float32)
-    return out.reshape([sizes[axis] for axis in result])
+def _einsum(spec: str, x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.einsum(spec, x, y, preferred_element_type=jnp.float32)
 
 
 def _spread(q: jax.Array, bundle: int) -> jax.Array:
-    """Lay out q[B, Q, K, G, D] as [B, K / m, Q * m * G, m * D], zero outside each head's own D."""
+    """Lay out q[B, Q, K, G, D] as [B * K / m, Q * m * G, m * D], zero outside each head's D."""
     B, Q, K, G, D = q.shape
     own = np.eye(bundle, dtype=q.dtype)[:, None, :, None]
     spread = q.reshape(B, Q, K // bundle, bundle, G, 1, D) * own
     spread = jnp.moveaxis(spread, 2, 1)
-    return spread.reshape(B, K // bundle, Q * bundle * G, bundle * D)
+    return spread.reshape(-1, Q * bundle * G, bundle * D)
 
 
 def _collect(out: jax.Array, shape: tuple[int, ...], bundle: int) -> jax.Array:
-    """Undo `_spread` on [B, K / m, Q * m * G, m * D]: take each head's own D."""
+    """Undo `_spread`: take each head's own D of [B * K / m, Q * m * G, m * D]."""
     B, Q, K, G, D = shape
-    own = np.eye(bundle, dtype=out.dtype)[:, None, :, None]
     spread = out.reshape(B, K // bundle, Q, bundle, G, bundle, D)
-    return jnp.moveaxis((spread * own).sum(axis=5), 1, 2).reshape(shape)
+    own = jnp.stack([spread[:, :, :, m, :, m] for m in range(bundle)], axis=3)
+    return jnp.moveaxis(own, 1, 2).reshape(shape)

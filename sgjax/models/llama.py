@@ -88,16 +88,17 @@ def forward(
 
     Args:
         config: the model.
-        weights: its weights; their dtype is the dtype of computation.
+        weights: its weights; products are of their dtype, all else is float32.
         kv: K/V of all earlier tokens.
         batch: the new tokens.
         attention: writes the new K/V, then attends.
 
     Returns:
-        Hidden states f[T, E] before the final norm, and the K/V pool with the new tokens in it.
+        Hidden states f32[T, E] before the final norm, and the K/V pool with the new tokens in it.
     """
     layout = batch.layout
-    x = weights.embed[batch.tokens]
+    dtype = weights.embed.dtype
+    x = weights.embed[batch.tokens].astype(jnp.float32)
     cos, sin = rope_angles(config, layout.positions)
     heads = (-1, config.num_heads, config.head_dim)
     kv_heads = (-1, config.num_kv_heads, config.head_dim)
@@ -108,8 +109,9 @@ def forward(
             q = linear(normed, layer.q, layer.q_bias).reshape(heads)
             k = linear(normed, layer.k, layer.k_bias).reshape(kv_heads)
             v = linear(normed, layer.v, layer.v_bias).reshape(kv_heads)
+            q, k = rotate(q, cos, sin).astype(dtype), rotate(k, cos, sin).astype(dtype)
             attended, k_pools[i], v_pools[i] = attention(
-                rotate(q, cos, sin), rotate(k, cos, sin), v, k_pools[i], v_pools[i], layout
+                q, k, v.astype(dtype), k_pools[i], v_pools[i], layout
             )
             x = x + linear(attended.reshape(-1, config.q_size), layer.o)
         with jax.named_scope(f"layer{i}/mlp"):
@@ -120,41 +122,32 @@ def forward(
 
 
 def logits(config: ModelConfig, weights: LlamaWeights, hidden: jax.Array) -> jax.Array:
-    """Return f32[R, V] next-token logits of hidden states f[R, E] from `forward`."""
+    """Return f32[R, V] next-token logits of hidden states f32[R, E] from `forward`."""
     with jax.named_scope("head"):
         normed = rms_norm(hidden, weights.norm, config.norm_eps)
         head = weights.embed if weights.head is None else weights.head
-        return linear(normed, head, out_dtype=jnp.float32)
+        return linear(normed, head)
 
 
-def linear(
-    x: jax.Array,
-    weight: jax.Array,
-    bias: jax.Array | None = None,
-    out_dtype: jax.typing.DTypeLike | None = None,
-) -> jax.Array:
-    """Return x @ weight.T + bias, accumulated in float32.
+def linear(x: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -> jax.Array:
+    """Return f32[T, O], x f[T, I] in the dtype of weight f[O, I] times it, plus bias f[O].
 
-    Args:
-        x: f[T, I].
-        weight: f[O, I].
-        bias: f[O].
-        out_dtype: of the result; that of `x` unless given.
+    A product of bfloat16 is left in float32: with bfloat16 output XLA's CPU backend misses its
+    library, and what follows is elementwise and faster in float32 than with conversions.
     """
     rows = x.shape[0]
+    x = x.astype(weight.dtype)
     if rows == 1:
-        # XLA's CPU backend runs a one-row bfloat16 product as a naive loop, ten times slower.
+        # One row misses the library as well: a naive loop, ten times slower than two rows.
         x = jnp.concatenate([x, x])
-    # A product with bfloat16 *output* misses XLA's CPU library and is ten times slower, too.
     y = jnp.einsum("ti,oi->to", x, weight, preferred_element_type=jnp.float32)[:rows]
-    return (y if bias is None else y + bias).astype(out_dtype or x.dtype)
+    return y if bias is None else y + bias
 
 
 def rms_norm(x: jax.Array, scale: jax.Array, eps: float) -> jax.Array:
-    """Return x / rms(x) * scale; the mean square is taken in float32."""
-    x32 = x.astype(jnp.float32)
-    mean = jnp.mean(x32 * x32, axis=-1, keepdims=True)
-    return (x32 * jax.lax.rsqrt(mean + eps)).astype(x.dtype) * scale
+    """Return f32[T, E], x / rms(x) * scale."""
+    mean = jnp.mean(x * x, axis=-1, keepdims=True)
+    return x * jax.lax.rsqrt(mean + eps) * scale
 
 
 def rope_frequencies(config: ModelConfig) -> NDArray[np.float32]:
@@ -181,7 +174,7 @@ def rope_angles(config: ModelConfig, positions: jax.Array) -> tuple[jax.Array, j
 
 
 def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """Rotate the pairs (i, i + D/2) of each head of f[T, H, D] by angles f32[T, D/2]."""
-    low, high = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    """Rotate the pairs (i, i + D/2) of each head of f32[T, H, D] by angles f32[T, D / 2]."""
+    low, high = jnp.split(x, 2, axis=-1)
     c, s = cos[:, None, :], sin[:, None, :]
-    return jnp.concatenate([low * c - high * s, high * c + low * s], axis=-1).astype(x.dtype)
+    return jnp.concatenate([low * c - high * s, high * c + low * s], axis=-1)
