@@ -56,7 +56,8 @@ def sample(logits: jax.Array, mask_table: jax.Array, sampling: Sampling) -> jax.
 
     # One outer cond, because each inner one copies its [B, V] result.
     with jax.named_scope("sample"):
-        return jax.lax.cond(adjusted | masked | drawn, choose, argmax, logits)
+        chosen: jax.Array = jax.lax.cond(adjusted | masked | drawn, choose, argmax, logits)
+    return chosen
 
 
 def adjust(logits: jax.Array, sampling: Sampling) -> jax.Array:
