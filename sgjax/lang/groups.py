@@ -38,6 +38,16 @@ class Announcement:
         self._held: list[Ask] = []
         self._lock = threading.Lock()
 
+    @property
+    def holds(self) -> bool:
+        """Return whether calls wait here."""
+        return bool(self._held)
+
+    @property
+    def complete(self) -> bool:
+        """Return whether every member has asked or left."""
+        return self._open == 0
+
     def ask(self, stream: "Stream", call: Call) -> list[Ask]:
         """Take a member's first call; return the calls that go out now."""
         with self._lock:

@@ -7,8 +7,9 @@ stream needs a thread, and a backend that answers at once does not recurse.
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -80,6 +81,7 @@ class Program:
         self._messages: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._pumping = False
+        self._blocked = 0
         self._groups: list[Announcement] = []
         self._waiting: deque[Ask] = deque()
         self._in_flight = 0
@@ -96,28 +98,31 @@ class Program:
             if self._pumping:
                 return
             self._pumping = True
-        while True:
-            with self._lock:
-                if not self._messages:
-                    self._pumping = False
-                    return
-                message = self._messages.popleft()
+        while (next_message := self._next_message()) is not None:
             try:
-                message()
+                next_message()
             except Exception as error:  # a defect here must fail the program, not hang it
                 for stream in self.streams:
                     stream.fail(error)
 
     def wait(self, future: "Future[Any]") -> Any:
-        """Block until a future has a result, after letting everything go that waits for company."""
-        if not future.done():
-            self.flush()
-        return future.result()
+        """Block until a future has a result."""
+        if future.done():
+            return future.result()
+        with self.blocking():
+            return future.result()
 
-    def flush(self) -> None:
-        """Let the calls go that wait for company: the user's function waits."""
-        if self._groups:
-            self.post(self._flush)
+    @contextmanager
+    def blocking(self) -> Iterator[None]:
+        """Mark a thread as one that waits: what waits for its further appends must go."""
+        with self._lock:
+            self._blocked += 1
+        self.post(_nothing)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocked -= 1
 
     def new_stream(self, place: tuple[int, ...], announced: Announcement | None) -> Stream:
         """Return a new stream of this program."""
@@ -224,14 +229,29 @@ class Program:
         self._returned = True
         if error is not None:
             self.root.fail(error)
-        self._flush()
         for stream in list(self.streams):
             stream.close()
         self.stream_ended()
 
+    def _next_message(self) -> Callable[[], None] | None:
+        """Return what to do next; None ends the turn of the thread that is at it.
+
+        Calls that wait for company go when nothing else is left to do and the user's function
+        waits or is over: nobody will ask beside them.
+        """
+        with self._lock:
+            if self._messages:
+                return self._messages.popleft()
+            waits = self._blocked > 0 or self._returned
+            if waits and any(group.holds for group in self._groups):
+                return self._flush
+            self._pumping = False
+            return None
+
     def _flush(self) -> None:
         for group in self._groups:
             self._send(group.flush())
+        self._groups = [group for group in self._groups if not group.complete]
 
     def _send(self, asks: list[Ask]) -> None:
         if not isinstance(self.settings.fork, ParallelFork):
@@ -261,3 +281,7 @@ class Program:
         if last:
             self._send([])
             self.stream_ended()
+
+
+def _nothing() -> None:
+    """Make a thread look whether there is anything to do."""

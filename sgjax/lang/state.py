@@ -174,20 +174,22 @@ class ProgramState:
         """
         inbox: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
         self._watch(var, inbox.put)
-        while (piece := inbox.get()) is not None:
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
+        with self._program.blocking():
+            while (piece := inbox.get()) is not None:
+                if isinstance(piece, Exception):
+                    raise piece
+                yield piece
 
     async def text_async_iter(self, var: str | None = None) -> AsyncIterator[str]:
         """Yield text as it comes, like `text_iter`, without blocking the event loop."""
         loop = asyncio.get_running_loop()
         inbox: asyncio.Queue[str | Exception | None] = asyncio.Queue()
         self._watch(var, lambda piece: _hand_over(loop, inbox, piece))
-        while (piece := await inbox.get()) is not None:
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
+        with self._program.blocking():
+            while (piece := await inbox.get()) is not None:
+                if isinstance(piece, Exception):
+                    raise piece
+                yield piece
 
     # ---------------------------------------------------------------- for compiled programs
 
@@ -279,7 +281,6 @@ class ProgramState:
             number = self._queued - 1 if var is None else self._number(var)
         watch = Watch(var, number, sink)
         self._program.post(lambda: self._stream.feed.watch(watch))
-        self._program.flush()
 
 
 S = TypeVar("S", bound="Appendable")

@@ -36,11 +36,11 @@ class Recorder:
         self._inner = inner
         self.plans: list[Plan] = []
 
-    def submit(self, plan: Plan) -> Plan:
+    def submit(self, plan: Plan) -> tuple[Plan, float]:
         self.plans.append(plan)
         return self._inner.submit(plan)
 
-    def wait(self, ticket: Plan) -> StepOutput:
+    def wait(self, ticket: tuple[Plan, float]) -> StepOutput:
         return self._inner.wait(ticket)
 
     def now(self) -> float:

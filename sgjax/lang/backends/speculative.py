@@ -211,11 +211,12 @@ class SpeculativeBackend(Backend):
         if cut is not None:
             self._keep(call, cut, ended)
             self.usage.add(used_tokens=cut.tokens)
-            answer(
-                GenOutput(
-                    (cut.value,), ({**meta, "finish_reason": cut.finish, "speculated": False},)
-                )
-            )
+            own = {
+                "completion_tokens": cut.tokens,
+                "finish_reason": cut.finish,
+                "speculated": False,
+            }
+            answer(GenOutput((cut.value,), ({**meta, **own},)))
         elif begun:
             answer(
                 UnsupportedBackend(
