@@ -8,7 +8,8 @@ compiled grammars or arrays that live on a device.
 import dataclasses
 import difflib
 import enum
-import math
+import json
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,9 @@ from typing import Any
 from sgjax.errors import ConfigError
 
 TokenId = int
+
+MAX_TOP_LOGPROBS = 32
+"""Most alternatives reported beside a log-probability: the executors gather so many at most."""
 
 
 class Wants(enum.Enum):
@@ -59,20 +63,21 @@ class SamplingParams:
         min_new_tokens: end ids and stop ids are masked until so many tokens are out.
         stop: strings that end the output when they appear in its text.
         stop_token_ids: ids that end the output, beside the model's own end ids.
-        temperature: 0 is greedy; else logits are divided by it.
+        temperature: 0 is greedy; else logits are divided by it, up to 1e6.
         top_p: keep the smallest set of tokens whose probability reaches it, in (0, 1].
         top_k: keep the k likeliest tokens; None keeps all.
         min_p: keep tokens with at least this share of the likeliest one's probability, [0, 1].
         frequency_penalty: subtract it per earlier occurrence in the output.
         presence_penalty: subtract it once for each id that occurred in the output.
         repetition_penalty: divide positive and multiply negative logits of ids seen in prompt or
-            output, > 0.
+            output, in [0.01, 100].
         ignore_eos: do not stop at the model's end ids.
         regex: the output matches this pattern in full (`re` syntax).
         json_schema: the output is a JSON text valid under this schema (its JSON text).
         choices: the output is one of these strings.
         logit_bias: (token id, bias) pairs added to the logits.
-        seed: the sample's seed; None derives one from the engine's seed and the arrival number.
+        seed: the sample's seed, < 2**64; None derives one from the engine's seed and the arrival
+            number.
         n: outputs per prompt.
         skip_special_tokens: leave control tokens out of the text.
         no_stop_trim: keep the stop string or stop token's text at the end of the output.
@@ -103,26 +108,31 @@ class SamplingParams:
         _check_int("max_new_tokens", self.max_new_tokens, low=1)
         _check_int("min_new_tokens", self.min_new_tokens, low=0)
         _check_int("n", self.n, low=1)
-        _check_float("temperature", self.temperature, low=0.0)
+        # What a device adds up in float32 must stay finite there.
+        _check_float("temperature", self.temperature, low=0.0, high=1e6)
         _check_float("top_p", self.top_p, low=0.0, high=1.0, open_low=True)
         _check_float("min_p", self.min_p, low=0.0, high=1.0)
-        _check_float("frequency_penalty", self.frequency_penalty)
-        _check_float("presence_penalty", self.presence_penalty)
-        _check_float("repetition_penalty", self.repetition_penalty, low=0.0, open_low=True)
+        _check_float("frequency_penalty", self.frequency_penalty, low=-1e9, high=1e9)
+        _check_float("presence_penalty", self.presence_penalty, low=-1e9, high=1e9)
+        _check_float("repetition_penalty", self.repetition_penalty, low=0.01, high=100.0)
         if self.top_k is not None:
             _check_int("top_k", self.top_k, low=1)
         if self.seed is not None:
             _check_int("seed", self.seed, low=0)
+            _check(self.seed < 2**64, "seed", self.seed, "an integer below 2**64")
         for name in ("ignore_eos", "skip_special_tokens", "no_stop_trim"):
             _check(isinstance(getattr(self, name), bool), name, getattr(self, name), "a bool")
         strings = all(isinstance(s, str) and s for s in self.stop)
         _check(isinstance(self.stop, tuple) and strings, "stop", self.stop, "non-empty strings")
+        for stop in self.stop:
+            _check(_has_utf8(stop), "stop", stop, "text without lone surrogates")
         for token_id in self.stop_token_ids:
             _check_int("stop_token_ids", token_id, low=0)
         for pair in self.logit_bias:
-            _check(len(pair) == 2, "logit_bias", pair, "(token id, bias) pairs")
             _check_int("logit_bias", pair[0], low=0)
-            _check_float("logit_bias", pair[1])
+            _check_float("logit_bias", pair[1], low=-1e9, high=1e9)
+        twice = len({token for token, _ in self.logit_bias}) < len(self.logit_bias)
+        _check(not twice, "logit_bias", self.logit_bias, "pairs that name no token id twice")
         for name in ("regex", "json_schema"):
             value = getattr(self, name)
             _check(value is None or isinstance(value, str), name, value, "a string")
@@ -157,8 +167,6 @@ class SamplingParams:
             ConfigError: a key is unknown (the message names the nearest) or a value is not
                 allowed.
         """
-        import json
-
         if not isinstance(values, Mapping):
             raise ConfigError(
                 f"sampling_params must be a dict of options, got {type(values).__name__}"
@@ -177,10 +185,9 @@ class SamplingParams:
             elif key in ("stop_token_ids", "choices"):
                 value = (value,) if isinstance(value, int) else _as_tuple(key, value)
             elif key == "logit_bias":
-                items = value.items() if isinstance(value, Mapping) else _as_tuple(key, value)
-                value = tuple((_as_int(key, i), b) for i, b in items)
+                value = _as_pairs(key, value)
             elif key == "json_schema" and isinstance(value, Mapping):
-                value = json.dumps(value)
+                value = _as_json(key, value)
             elif key == "top_k" and value == -1:
                 continue
             out[key] = value
@@ -189,8 +196,6 @@ class SamplingParams:
     @property
     def constraint(self) -> Constraint | None:
         """Return the constraint these parameters ask for, or None."""
-        import json
-
         if self.regex is not None:
             return Constraint(ConstraintKind.REGEX, self.regex)
         if self.json_schema is not None:
@@ -261,12 +266,13 @@ class FinishReason:
     error: Exception | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the public form: type, and matched or message."""
+        """Return the public form: type, and matched, or message and the error's name."""
         out: dict[str, Any] = {"type": self.kind.value}
         if self.kind is FinishKind.STOP:
             out["matched"] = self.matched
         if self.kind is FinishKind.ABORT:
             out["message"] = str(self.error) if self.error else "aborted"
+            out["error"] = type(self.error).__name__
         return out
 
 
@@ -299,6 +305,7 @@ class Completion:
         finish: why it ended.
         input_logprobs: one entry per prompt token from `logprob_start` on, where asked.
         output_logprobs: one entry per output token, where asked.
+        top_logprobs: alternatives asked for beside each.
         queued_s, ttft_s, e2e_s: seconds from arrival to first admission, to the first output
             token and to the end, on the scheduler's clock.
     """
@@ -315,6 +322,7 @@ class Completion:
     queued_s: float
     ttft_s: float
     e2e_s: float
+    top_logprobs: int = 0
 
 
 @dataclass(frozen=True)
@@ -344,18 +352,14 @@ def _check_int(name: str, value: object, low: int) -> None:
     _check(ok, name, value, f"an integer >= {low}")
 
 
-def _check_float(
-    name: str,
-    value: object,
-    low: float = -math.inf,
-    high: float = math.inf,
-    open_low: bool = False,
-) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    ok = number and math.isfinite(value) and low <= value <= high  # type: ignore[arg-type,operator]
+def _check_float(name: str, value: object, low: float, high: float, open_low: bool = False) -> None:
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
     ok = ok and not (open_low and value == low)
-    bound = f"a finite number in {'(' if open_low else '['}{low:g}, {high:g}]"
-    _check(bool(ok), name, value, bound)
+    _check(ok, name, value, f"a number in {'(' if open_low else '['}{low:g}, {high:g}]")
+
+
+def _has_utf8(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _as_tuple(name: str, value: object) -> tuple[Any, ...]:
@@ -364,10 +368,29 @@ def _as_tuple(name: str, value: object) -> tuple[Any, ...]:
     raise ConfigError(f"sampling parameter {name}={value!r} is not allowed; it must be a list")
 
 
+def _as_pairs(name: str, value: object) -> tuple[tuple[int, Any], ...]:
+    pairs = tuple(value.items()) if isinstance(value, Mapping) else _as_tuple(name, value)
+    for pair in pairs:
+        ok = isinstance(pair, list | tuple) and len(pair) == 2
+        _check(ok, name, pair, "a mapping, or a list of (token id, bias) pairs")
+    return tuple((_as_int(name, token), bias) for token, bias in pairs)
+
+
 def _as_int(name: str, value: object) -> int:
     try:
-        return int(value)  # type: ignore[call-overload,no-any-return]
+        # Keys of a JSON object are strings.
+        return int(value) if isinstance(value, str) else operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise ConfigError(
             f"sampling parameter {name}: {value!r} is no token id; it must be an integer"
+        ) from None
+
+
+def _as_json(name: str, value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"sampling parameter {name} cannot be written as JSON ({error}); give plain dicts, "
+            "lists, strings and numbers"
         ) from None

@@ -16,7 +16,13 @@ from typing import Any
 import jax
 
 from sgjax.cache import PagePool, build_cache
-from sgjax.engine.config import CascadeSpec, EngineConfig, PlainSpec, SharedPrefixSpec
+from sgjax.engine.config import (
+    BLOCK_TOKENS,
+    CascadeSpec,
+    EngineConfig,
+    PlainSpec,
+    SharedPrefixSpec,
+)
 from sgjax.engine.executor import JaxExecutor
 from sgjax.engine.loop import EngineLoop
 from sgjax.engine.pack import Ladder
@@ -35,9 +41,7 @@ from sgjax.schedule import (
     build_siblings,
 )
 from sgjax.tokens.base import Tokenizer
-
-BLOCK_TOKENS = 16
-"""Smallest query block: the grain in which extends are charged to the token budget."""
+from sgjax.types import MAX_TOP_LOGPROBS
 
 
 @dataclass(frozen=True)
@@ -99,11 +103,13 @@ def build(config: EngineConfig) -> Parts:
     kv_tokens = config.kv_tokens or _fitting_tokens(
         model.config.kv_bytes_per_token(kv_dtype), config.max_running * context
     )
-    config = dataclasses.replace(
-        config, kv_dtype=kv_dtype, kv_tokens=kv_tokens, max_context_len=context
-    )
     size = config.page_size
-    pool = PagePool(1 + -(-kv_tokens // size), size)
+    num_pages = -(-kv_tokens // size)
+    _check_room(config, num_pages * size * model.config.kv_bytes_per_token(kv_dtype))
+    config = dataclasses.replace(
+        config, kv_dtype=kv_dtype, kv_tokens=num_pages * size, max_context_len=context
+    )
+    pool = PagePool(1 + num_pages, size)
     pages = PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
     attention = select_attention(config.attention, platform, size)
     siblings = build_siblings(config.siblings)
@@ -114,7 +120,8 @@ def build(config: EngineConfig) -> Parts:
         )
     shared_prefix = _shared_prefix(config.shared_prefix, attention)
     config = dataclasses.replace(config, shared_prefix=shared_prefix)
-    budget = max(config.token_budget, BLOCK_TOKENS)
+    budget = config.token_budget
+    valid_vocab = min(model.tokenizer.vocab_size, model.config.vocab_size)
     executor = JaxExecutor(
         config=model.config,
         weights=model.weights,
@@ -126,7 +133,7 @@ def build(config: EngineConfig) -> Parts:
         num_pages=pool.num_pages,
         page_size=size,
         kv_dtype=kv_dtype,
-        valid_vocab=min(model.tokenizer.vocab_size, model.config.vocab_size),
+        valid_vocab=valid_vocab,
         num_mask_rows=1,
     )
     if config.warmup == "full":
@@ -138,7 +145,7 @@ def build(config: EngineConfig) -> Parts:
         growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
         retract=LeastProgress(),
         tokenizer=model.tokenizer,
-        limits=Limits(config.max_running, budget, BLOCK_TOKENS, context),
+        limits=Limits(config.max_running, budget, BLOCK_TOKENS, context, valid_vocab),
         seed=config.seed,
         now=executor.now,
         debug_checks=config.debug_checks,
@@ -166,7 +173,7 @@ def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size:
         pages=_ladder(256, 4, max_pages),
         targets=(0, 64, most + max_running),
         adjustments=(0, 64, 1024, vocab_size),
-        top=(0, 8, 32),
+        top=tuple(dict.fromkeys(min(n, vocab_size) for n in (0, 8, MAX_TOP_LOGPROBS))),
     )
 
 
@@ -208,6 +215,16 @@ def _context_len(config: EngineConfig, model: ModelConfig) -> int:
             f"max_context_len={wanted} is beyond the model's {longest} tokens; lower it"
         )
     return wanted or longest
+
+
+def _check_room(config: EngineConfig, kv_bytes: int) -> None:
+    stats = jax.devices()[0].memory_stats() or {}
+    memory = stats.get("bytes_limit") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if kv_bytes > memory:
+        raise ConfigError(
+            f"kv_tokens={config.kv_tokens} in pages of {config.page_size} need "
+            f"{kv_bytes / 1e9:.1f} GB of K/V, but there are {memory / 1e9:.1f} GB; lower kv_tokens"
+        )
 
 
 def _fitting_tokens(bytes_per_token: int, most: int) -> int:

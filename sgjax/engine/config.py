@@ -17,6 +17,9 @@ from sgjax.schedule.spec import DeferSpec, LpmSpec
 from sgjax.sim.build import SimSpec
 from sgjax.typed import FORBID_EXTRA, load_yaml, validate
 
+BLOCK_TOKENS = 16
+"""Smallest query block: the grain in which extends are charged to the token budget."""
+
 
 @dataclass(frozen=True)
 class JaxSpec:
@@ -66,10 +69,10 @@ class EngineConfig:
         dtype: of weights and activations.
         kv_dtype: of keys and values; None takes `dtype`.
         page_size: S, tokens a page of K/V holds.
-        kv_tokens: tokens the K/V pool holds; None takes what fits.
+        kv_tokens: tokens the K/V pool holds, rounded up to whole pages; None takes what fits.
         max_context_len: tokens of one sequence, prompt and output; None takes the model's.
         max_running: sequences that run at once.
-        token_budget: new tokens a step.
+        token_budget: new tokens a step, at least BLOCK_TOKENS.
         cache: the prefix cache.
         eviction: which cached prefix goes first.
         policy: the order of admission.
@@ -109,6 +112,13 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} is not allowed; it must be at least 1")
+        if self.token_budget < BLOCK_TOKENS:
+            raise ConfigError(
+                f"token_budget={self.token_budget} is not allowed; an extend takes blocks of "
+                f"{BLOCK_TOKENS} tokens, so it must be at least {BLOCK_TOKENS}"
+            )
+        if self.seed < 0:
+            raise ConfigError(f"seed={self.seed} is not allowed; it must be at least 0")
 
 
 def resolve(

@@ -6,6 +6,7 @@ Everything here runs on the callers' threads and speaks to the loop by messages.
 
 import asyncio
 import queue
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -71,6 +72,8 @@ class Engine:
         self.config: EngineConfig = resolve(config, overrides)
         self._parts = _build(self.config)
         self._loop = self._parts.loop
+        # An engine that nobody shuts down ends with its last reference.
+        weakref.finalize(self, self._loop.stop).atexit = False
         self._ids = RequestIds()
 
     def __enter__(self) -> "Engine":
@@ -110,7 +113,7 @@ class Engine:
             return_logprob: report log-probabilities of output tokens.
             logprob_start_len: with it, prompt log-probabilities from this index on; -1 reports
                 none. The first entry's is None.
-            top_logprobs_num: likeliest alternatives to report beside each.
+            top_logprobs_num: with it, likeliest alternatives to report beside each, at most 32.
             stream: return an iterator of partial results, each with the whole text so far.
 
         Returns:
@@ -325,9 +328,8 @@ class Engine:
         return {**self._finished(call, heard), **place}
 
     def _abort_all(self, call: Call) -> None:
-        for request in call.requests:
-            if isinstance(request, Request):
-                self._loop.abort(request.id)
+        for request_id in call.ids:
+            self._loop.abort(request_id)
 
 
 def _build(config: EngineConfig) -> Parts:

@@ -19,10 +19,12 @@ class Call:
     Attributes:
         batched: whether a list comes back.
         requests: one per output, or the error that refuses it; `n` outputs of a prompt in a row.
+        ids: of the requests among them.
     """
 
     batched: bool
     requests: tuple[Request | SgjaxError, ...]
+    ids: tuple[str, ...]
 
 
 class RequestIds:
@@ -56,12 +58,7 @@ def read_call(
     """
     prompts, batched = _prompts(prompt, input_ids)
     params = _params(sampling_params, len(prompts))
-    for name, value in (
-        ("top_logprobs_num", top_logprobs_num),
-        ("logprob_start_len", logprob_start_len),
-    ):
-        if not isinstance(value, int) or isinstance(value, bool) or value < -1:
-            raise ConfigError(f"{name}={value!r} is not allowed; it must be an integer >= 0")
+    _check_reports(return_logprob, logprob_start_len, top_logprobs_num, stream)
     requests: list[Request | SgjaxError] = []
     for one, raw in zip(prompts, params, strict=True):
         try:
@@ -70,7 +67,6 @@ def read_call(
         except SgjaxError as error:
             requests.append(error)
             continue
-        wants_prompt = return_logprob and logprob_start_len >= 0
         for index in range(sampling.n):
             requests.append(
                 Request(
@@ -79,15 +75,34 @@ def read_call(
                     params=dataclasses.replace(sampling, n=1, seed=_seed(sampling.seed, index)),
                     constraint=sampling.constraint,
                     return_logprob=return_logprob,
-                    logprob_start=logprob_start_len if wants_prompt else None,
-                    top_logprobs=top_logprobs_num if return_logprob else 0,
+                    logprob_start=None if logprob_start_len < 0 else logprob_start_len,
+                    top_logprobs=top_logprobs_num,
                     stream=stream,
                 )
             )
     first = requests[0] if requests else None
     if isinstance(first, SgjaxError) and not batched:
         raise first
-    return Call(batched or len(requests) != 1, tuple(requests))
+    given = tuple(r.id for r in requests if isinstance(r, Request))
+    return Call(batched or len(requests) != 1, tuple(requests), given)
+
+
+def _check_reports(
+    return_logprob: object, logprob_start_len: object, top_logprobs_num: object, stream: object
+) -> None:
+    for name, flag in (("return_logprob", return_logprob), ("stream", stream)):
+        if not isinstance(flag, bool):
+            raise ConfigError(f"{name}={flag!r} is not allowed; it must be True or False")
+    for name, number, none in (
+        ("logprob_start_len", logprob_start_len, -1),
+        ("top_logprobs_num", top_logprobs_num, 0),
+    ):
+        if not isinstance(number, int) or isinstance(number, bool) or number < none:
+            raise ConfigError(f"{name}={number!r} is not allowed; it must be an integer >= {none}")
+        if number > none and not return_logprob:
+            raise ConfigError(
+                f"{name}={number} reports nothing without return_logprob=True; set it"
+            )
 
 
 def _prompts(prompt: object, input_ids: object) -> tuple[list[object], bool]:
@@ -104,7 +119,7 @@ def _prompts(prompt: object, input_ids: object) -> tuple[list[object], bool]:
             "such lists"
         )
     if input_ids and isinstance(input_ids[0], list | tuple):
-        return [list(ids) for ids in input_ids], True
+        return [list(ids) if isinstance(ids, tuple) else ids for ids in input_ids], True
     return [list(input_ids)], False
 
 
@@ -130,15 +145,15 @@ def _tokens(tokenizer: Tokenizer, prompt: object) -> tuple[int, ...]:
             raise ConfigError("the prompt is an empty string; give it at least one character")
         return tuple(tokenizer.encode(prompt, add_bos=True))
     if not isinstance(prompt, list):
-        raise ConfigError(f"a prompt is a {type(prompt).__name__}; it must be a string")
+        raise ConfigError(
+            f"a prompt is a {type(prompt).__name__}; it must be a string, or a list of token ids "
+            "in input_ids"
+        )
     if not prompt:
         raise ConfigError("input_ids is empty; give at least one token id")
     for token in prompt:
-        if not isinstance(token, int) or not 0 <= token < tokenizer.vocab_size:
-            raise ConfigError(
-                f"input_ids holds {token!r}; token ids are integers from 0 to "
-                f"{tokenizer.vocab_size - 1}"
-            )
+        if not isinstance(token, int) or isinstance(token, bool):
+            raise ConfigError(f"input_ids holds {token!r}; token ids are integers")
     return tuple(prompt)
 
 

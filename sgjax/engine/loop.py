@@ -4,6 +4,8 @@ Imports schedule and types. Inbox: commands, taken between steps. Outbox: each r
 called on the loop's thread with its deltas.
 """
 
+import atexit
+import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -14,6 +16,8 @@ from typing import TypeVar
 from sgjax.errors import SgjaxError
 from sgjax.schedule import Executor, Scheduler
 from sgjax.types import Delta, Request
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Listener = Callable[[Delta | Exception], None]
@@ -46,12 +50,14 @@ class EngineLoop:
         self._executor = executor
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._listeners: dict[str, Listener] = {}
-        self._crash: Exception | None = None
+        self._crash: SgjaxError | None = None
         self._stopped = False
         self._stopping = threading.Lock()
         self.times = LoopTimes()
         self._thread = threading.Thread(target=self._main, name="sgjax-engine", daemon=True)
         self._thread.start()
+        # Python must not end under a step: the device's threads would take the process down.
+        atexit.register(self.stop)
 
     def submit(self, requests: list[tuple[Request, Listener]]) -> None:
         """Enqueue requests together; each listener hears deltas, or the error that refused it.
@@ -62,9 +68,9 @@ class EngineLoop:
         self._put(lambda: self._add(requests))
 
     def abort(self, request_id: str) -> None:
-        """Abort a request, if it is still alive."""
-        if not self._stopped:
-            self._put(lambda: void(self._scheduler.abort(request_id)))
+        """Abort a request; nothing happens if it is over, or the loop is stopped."""
+        # Behind the stop mark nobody reads the inbox any more, so this may land there.
+        self._inbox.put(lambda: void(self._scheduler.abort(request_id)))
 
     def release_hint(self, hint_id: str) -> None:
         """Stop expecting followers of a hint that have not been submitted."""
@@ -91,7 +97,9 @@ class EngineLoop:
             if not self._stopped:
                 self._stopped = True
                 self._inbox.put(None)
-        self._thread.join()
+                atexit.unregister(self.stop)
+        if threading.current_thread() is not self._thread:  # a listener may stop the loop
+            self._thread.join()
 
     def _put(self, command: Callable[[], None]) -> None:
         # Under the lock nothing can slip in behind the stop mark, where nobody would answer it.
@@ -111,8 +119,9 @@ class EngineLoop:
                     self._step()
             except Exception as error:
                 # The pool may be half written: nothing after this can be trusted.
-                self._crash = error
-                self._fail_all(error)
+                if self._crash is None:
+                    self._crash = _stopped_at(error)
+                self._fail_all(self._crash)
 
     def _drain(self, block: bool) -> bool:
         """Run all commands that are there, at least one if `block`; return False to stop."""
@@ -148,26 +157,45 @@ class EngineLoop:
 
     def _add(self, requests: list[tuple[Request, Listener]]) -> None:
         for request, listener in requests:
+            if self._crash is not None:
+                self._tell(request.id, listener, self._crash)
+                continue
             try:
-                if self._crash is not None:
-                    raise self._crash
                 self._scheduler.add(request)
                 self._listeners[request.id] = listener
             except Exception as error:
-                listener(error)
+                self._tell(request.id, listener, error)
 
     def _deliver(self, events: list[Delta]) -> None:
         for delta in events:
-            if delta.completion is None:
-                self._listeners[delta.id](delta)
-            else:
-                self._ended = True
-                self._listeners.pop(delta.id)(delta)
+            last = delta.completion is not None
+            listener = self._listeners.pop(delta.id) if last else self._listeners[delta.id]
+            self._ended |= last
+            self._tell(delta.id, listener, delta)
 
     def _fail_all(self, error: Exception) -> None:
         listeners, self._listeners = self._listeners, {}
-        for listener in listeners.values():
-            listener(error)
+        for request_id, listener in listeners.items():
+            self._tell(request_id, listener, error)
+
+    def _tell(self, request_id: str, listener: Listener, heard: Delta | Exception) -> None:
+        """Call a listener; one that raises harms its own request only."""
+        try:
+            listener(heard)
+        except Exception:
+            _LOG.exception("the listener of request %r failed; the request is aborted", request_id)
+            if self._listeners.get(request_id) is listener:
+                self._listeners[request_id] = void
+                self._scheduler.abort(request_id)
+
+
+def _stopped_at(error: Exception) -> SgjaxError:
+    crash = SgjaxError(
+        f"the engine stopped at an error in a step, {type(error).__name__}: {error}; shut it down "
+        "and make a new one"
+    )
+    crash.__cause__ = error
+    return crash
 
 
 def void(_: object) -> None:

@@ -16,6 +16,7 @@ from sgjax.engine.config import CascadeSpec, SharedPrefixSpec
 from sgjax.engine.runs import members_of, plan_runs
 from sgjax.kernels.batch import Batch, Layout, Sampling, no_runs
 from sgjax.schedule import Plan, Sequence
+from sgjax.schedule.policies import mix
 
 Ints = NDArray[np.int32]
 
@@ -227,7 +228,7 @@ def _pack_sampling(
             temperature[b] = params.temperature
             top_k[b] = vocab_size if params.top_k is None else min(params.top_k, vocab_size)
             top_p[b], min_p[b] = params.top_p, params.min_p
-            seed[b] = seq.seed & 0xFFFFFFFF
+            seed[b] = seq.seed if seq.seed < 2**32 else mix(seq.seed) >> 32
         if index in adjusted:
             own = adjusted[index]
             n = len(own.ids)

@@ -29,7 +29,7 @@ def result_of(completion: Completion, tokenizer: Tokenizer) -> Result:
                 (e.logprob, e.token_id, tokenizer.decode([e.token_id], skip_special=False))
                 for e in entries
             ]
-            if any(e.top for e in entries):
+            if completion.top_logprobs:
                 meta[f"{side}_top_logprobs"] = [_top(e, tokenizer) for e in entries]
     return {"text": completion.text, "output_ids": list(completion.output_ids), "meta_info": meta}
 
@@ -43,7 +43,7 @@ def refusal(error: Exception) -> Result:
         "completion_tokens": 0,
         "cached_tokens": 0,
         "forced_tokens": 0,
-        "finish_reason": {**reason.as_dict(), "error": type(error).__name__},
+        "finish_reason": reason.as_dict(),
         "e2e_latency_s": 0.0,
         "ttft_s": 0.0,
     }

@@ -143,7 +143,8 @@ def keep_largest(
     V = logits.shape[1]
     ids = jnp.arange(V, dtype=jnp.int32)
     keys = _sortable(logits)
-    wanted = wanted[:, None]
+    # A share that rounds to nothing would be reached by the empty set.
+    wanted = jnp.maximum(wanted, 1e-37)[:, None]
 
     def reaches(kept: jax.Array) -> jax.Array:
         return jnp.where(kept, amounts, 0).sum(axis=-1, keepdims=True) >= wanted

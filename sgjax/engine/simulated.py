@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sgjax.cache import PagePool, build_cache
-from sgjax.engine.config import EngineConfig
+from sgjax.engine.config import BLOCK_TOKENS, EngineConfig
 from sgjax.engine.loop import EngineLoop
 from sgjax.errors import ConfigError
 from sgjax.models.config import ModelConfig
@@ -30,9 +30,6 @@ from sgjax.sim import SimSpec, Simulator, build_simulator
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.byte import ByteTokenizer
 from sgjax.tokens.gguf import tokenizer_from_gguf
-
-BLOCK_TOKENS = 16
-"""The grain in which extends are charged to the token budget, as on a device."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,6 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
     )
     pool = PagePool(1 + -(-kv_tokens // config.page_size), config.page_size)
     pages = PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
-    budget = max(config.token_budget, BLOCK_TOKENS)
     scheduler = Scheduler(
         pages=pages,
         policy=build_policy(config.policy),
@@ -115,7 +111,7 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
         growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
         retract=LeastProgress(),
         tokenizer=tokenizer,
-        limits=Limits(config.max_running, budget, BLOCK_TOKENS, context),
+        limits=Limits(config.max_running, config.token_budget, BLOCK_TOKENS, context),
         seed=config.seed,
         now=simulator.executor.now,
         debug_checks=config.debug_checks,

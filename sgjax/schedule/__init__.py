@@ -1,11 +1,12 @@
 """HOST. Policies (order), admission (fit), the Scheduler (plan, commit, retract); no jax."""
 
+from sgjax.schedule.checks import Limits
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.pages import PageKeeper
 from sgjax.schedule.plan import Executor, Plan, PlanRow, StepOutput
 from sgjax.schedule.policies import Policy
 from sgjax.schedule.retract import LeastProgress, RetractRule
-from sgjax.schedule.scheduler import Limits, Scheduler
+from sgjax.schedule.scheduler import Scheduler
 from sgjax.schedule.sequence import Sequence
 from sgjax.schedule.siblings import Siblings
 from sgjax.schedule.spec import PolicySpec, SiblingsSpec, build_policy, build_siblings

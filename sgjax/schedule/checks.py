@@ -1,23 +1,51 @@
-"""What a scheduler refuses at the door. Imports types and errors."""
+"""Limits of an engine, and the check of a request against them. Imports types and errors.
+
+What is wrong with a request whatever its neighbours are is found here, before it is enqueued;
+later only the pool can fail it.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
 
 from sgjax.errors import ConfigError, PromptTooLong, UnsupportedBackend
-from sgjax.types import Request, Wants
+from sgjax.types import MAX_TOP_LOGPROBS, Request, Wants
 
 
-def check_request(request: Request, max_context_len: int, capacity_tokens: int) -> None:
-    """Refuse a request that could never run.
+@dataclass(frozen=True)
+class Limits:
+    """What one step and one sequence may take.
+
+    Attributes:
+        max_running: sequences that hold pages at once.
+        token_budget: new tokens a step, padding to `block_tokens` counted.
+        block_tokens: an extend of n > 1 tokens is charged as ceil(n / block) blocks, because the
+            executor cuts it so.
+        max_context_len: prompt and output tokens of one sequence.
+        vocab_size: ids from 0 to below it are tokens; by default all that fit into int32.
+    """
+
+    max_running: int
+    token_budget: int
+    block_tokens: int
+    max_context_len: int
+    vocab_size: int = 2**31
+
+
+def check_request(request: Request, limits: Limits, capacity: int) -> None:
+    """Verify that a request could run if it were alone.
 
     Args:
-        request: what was asked.
-        max_context_len: tokens of one sequence.
-        capacity_tokens: tokens the whole K/V pool holds.
+        request: what is asked.
+        limits: of the engine.
+        capacity: tokens the K/V pool holds.
 
     Raises:
         PromptTooLong: the prompt leaves no room for a token in the context or in the pool.
-        ConfigError: an empty prompt or a logprob_start outside it.
-        UnsupportedBackend: media or a constraint, where there is nothing that honours it.
+        ConfigError: an empty prompt, a token id that is not in the vocabulary, or
+            log-probabilities that cannot be reported.
+        UnsupportedBackend: it asks for what this engine does not do.
     """
-    length, start = len(request.tokens), request.logprob_start
+    length, start, params = len(request.tokens), request.logprob_start, request.params
     if length == 0:
         raise ConfigError("the prompt is empty; give it at least one token")
     if request.media:
@@ -29,13 +57,30 @@ def check_request(request: Request, max_context_len: int, capacity_tokens: int) 
             f"logprob_start={start} is outside the prompt of {length} tokens; allowed: 0 to "
             f"{length - 1}"
         )
+    if not 0 <= request.top_logprobs <= MAX_TOP_LOGPROBS:
+        raise ConfigError(
+            f"top_logprobs={request.top_logprobs} is not allowed; at most {MAX_TOP_LOGPROBS} "
+            "alternatives are reported beside a token"
+        )
+    _check_ids("the prompt", request.tokens, limits.vocab_size)
+    _check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size)
+    _check_ids("logit_bias", [token for token, _ in params.logit_bias], limits.vocab_size)
     new = 1 if request.wants is Wants.TOKENS else 0
     for limit, name, remedy in (
-        (max_context_len, "max_context_len", "shorten the prompt"),
-        (capacity_tokens, "the K/V pool (kv_tokens)", "raise kv_tokens or shorten the prompt"),
+        (limits.max_context_len, "max_context_len", "shorten the prompt"),
+        (capacity, "the K/V pool (kv_tokens)", "raise kv_tokens or shorten the prompt"),
     ):
         if length + new > limit:
             raise PromptTooLong(
                 f"the prompt has {length} tokens, but {name} is {limit}"
                 f"{' and one token must be generated' if new else ''}; {remedy}"
             )
+
+
+def _check_ids(name: str, ids: Collection[int], vocab_size: int) -> None:
+    if len(ids) and not (min(ids) >= 0 and max(ids) < vocab_size):
+        wrong = next(token for token in ids if not 0 <= token < vocab_size)
+        raise ConfigError(
+            f"{name} names token id {wrong}, which the model does not have; allowed: 0 to "
+            f"{vocab_size - 1}"
+        )

@@ -15,6 +15,7 @@ from sgjax.schedule.sequence import Sequence
 @dataclass
 class _Hint:
     expected: int
+    waiting: int = 0  # followers submitted but not admitted yet, held or not
     node: CacheNode | None = None
     held: list[Sequence] = field(default_factory=list)
     computed: bool = False
@@ -35,6 +36,10 @@ class Hints:
         """Expect `followers` requests that name this hint."""
         self._hints[hint_id] = _Hint(followers)
 
+    def is_live(self, hint_id: str) -> bool:
+        """Return whether followers of this hint may still come."""
+        return hint_id in self._hints
+
     def hold(self, seq: Sequence) -> bool:
         """Keep a follower back while its hint is not computed yet; return whether it is held.
 
@@ -47,6 +52,7 @@ class Hints:
                 f"request {seq.request.id!r} comes after {seq.request.after!r}, which is no live "
                 "hint; submit the hint first, with `followers` counting this request"
             )
+        hint.waiting += 1
         if not hint.computed:
             hint.held.append(seq)
         return not hint.computed
@@ -76,6 +82,7 @@ class Hints:
         if hint is None:
             return
         hint.expected -= 1
+        hint.waiting -= 1
         if seq in hint.held:
             hint.held.remove(seq)
         self._drop_if_done(seq.request.after or "")
@@ -84,7 +91,7 @@ class Hints:
         """Stop expecting followers that have not been submitted."""
         hint = self._hints.get(hint_id)
         if hint is not None:
-            hint.expected = len(hint.held)
+            hint.expected = hint.waiting
             self._drop_if_done(hint_id)
 
     def drop_pins(self) -> bool:

@@ -27,4 +27,5 @@ def build_completion(seq: Sequence, reason: FinishReason, now_s: float) -> Compl
         queued_s=max(seq.admitted_s - seq.arrived_s, 0.0),
         ttft_s=max(seq.first_token_s - seq.arrived_s, 0.0),
         e2e_s=now_s - seq.arrived_s,
+        top_logprobs=request.top_logprobs,
     )

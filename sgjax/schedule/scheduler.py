@@ -12,20 +12,14 @@ the rest belong to the sequence (see cache.base).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sgjax.cache import InsertReason
-from sgjax.errors import (
-    ConfigError,
-    OutOfPages,
-    RequestAborted,
-    SgjaxError,
-)
+from sgjax.errors import ConfigError, OutOfPages, RequestAborted, SgjaxError
 from sgjax.schedule import ahead
-from sgjax.schedule.checks import check_request
+from sgjax.schedule.checks import Limits, check_request
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.hints import Hints
 from sgjax.schedule.outcome import build_completion
@@ -40,24 +34,6 @@ from sgjax.schedule.waiting import WaitingQueue
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.detokenize import OutputText
 from sgjax.types import Delta, FinishKind, FinishReason, Request, TokenLogprob, Wants
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one step and one sequence may take.
-
-    Attributes:
-        max_running: sequences that hold pages at once.
-        token_budget: new tokens a step, padding to `block_tokens` counted.
-        block_tokens: an extend of n > 1 tokens is charged as ceil(n / block) blocks, because the
-            executor cuts it so.
-        max_context_len: prompt and output tokens of one sequence.
-    """
-
-    max_running: int
-    token_budget: int
-    block_tokens: int
-    max_context_len: int
 
 
 class Scheduler:
@@ -116,12 +92,12 @@ class Scheduler:
 
         Raises:
             PromptTooLong: the prompt leaves no room for a token in the context or in the pool.
-            ConfigError: an empty prompt, a duplicate id, an unknown hint or a bad logprob_start.
+            ConfigError: its id is in use, its hint is unknown, or see `check_request`.
         """
         try:
-            if request.id in self._alive:
+            if request.id in self._alive or self._hints.is_live(request.id):
                 raise ConfigError(f"request id {request.id!r} is in use; give each its own")
-            check_request(request, self._limits.max_context_len, self._pages.capacity_tokens)
+            check_request(request, self._limits, self._pages.capacity_tokens)
         except SgjaxError:
             self._hints.follower_refused(request.after)
             raise
@@ -138,6 +114,7 @@ class Scheduler:
             seed=mix(self._seed, self._arrivals) if seed is None else seed,
             arrival=self._arrivals,
             arrived_s=self._now(),
+            max_tokens=self._limits.max_context_len,
         )
         if request.after is None or not self._hints.hold(seq):
             self._queue.add(seq)
@@ -426,6 +403,9 @@ class Scheduler:
         """Append a sampled token and end the sequence if it is time."""
         request, text = seq.request, seq.output
         assert text is not None
+        if not 0 <= token < self._limits.vocab_size:
+            self._fail(seq, _no_distribution(request.id, token))
+            return
         seq.tokens.append(token)
         stop = text.append(token)
         if seq.first_token_s < 0:
@@ -437,7 +417,7 @@ class Scheduler:
             self._finish(seq, FinishReason(FinishKind.STOP, token))
         elif stop is not None:
             self._finish(seq, FinishReason(FinishKind.STOP, stop))
-        elif seq.max_growth <= 0 or seq.tokens.length >= self._limits.max_context_len:
+        elif seq.max_growth <= 0:
             self._finish(seq, FinishReason(FinishKind.LENGTH))
         elif request.stream:
             new_ids = tuple(seq.tokens.view(seq.num_prompt + seq.delivered).tolist())
@@ -500,6 +480,14 @@ def _reason(seq: Sequence, last: bool = False) -> InsertReason:
     if seq.request.wants is Wants.NOTHING:
         return InsertReason.DECLARED
     return InsertReason.FINISHED if last else InsertReason.CHUNK
+
+
+def _no_distribution(request_id: str, token: int) -> SgjaxError:
+    return SgjaxError(
+        f"request {request_id!r}: no token could be sampled (got {token}), because the logits were "
+        "not finite or all tokens were forbidden; check the weights, stop_token_ids with "
+        "min_new_tokens, or try dtype: float32"
+    )
 
 
 def _top(logprobs: FloatRow, ids: IntRow, count: int) -> tuple[tuple[float, int], ...]:

@@ -94,6 +94,7 @@ class Sequence:
         request: what was asked.
         tokens: prompt and output so far.
         num_prompt: prompt length in tokens.
+        max_tokens: most tokens it may have, prompt and output: the context.
         num_computed: tokens whose K/V is in `pages`.
         pages: page table; the first `shared / S` belong to the cache, the rest to the sequence.
         shared: tokens at the front whose pages belong to the cache.
@@ -110,7 +111,6 @@ class Sequence:
         seed: the sample's seed.
         arrival: the scheduler's arrival number; defines fcfs order.
         arrived_s, admitted_s, first_token_s: on the scheduler's clock; -1 before it happened.
-        retractions: how often the sequence was sent back to the queue.
         input_logprobs, output_logprobs: log-probabilities so far.
     """
 
@@ -128,6 +128,7 @@ class Sequence:
         "input_logprobs",
         "mask_row",
         "matched",
+        "max_tokens",
         "node",
         "num_computed",
         "num_prompt",
@@ -136,7 +137,6 @@ class Sequence:
         "pages",
         "pair_row",
         "request",
-        "retractions",
         "seed",
         "shared",
         "tokens",
@@ -151,10 +151,12 @@ class Sequence:
         seed: int,
         arrival: int,
         arrived_s: float,
+        max_tokens: int,
     ) -> None:
         self.request = request
         self.tokens = TokenBuffer(keys)
         self.num_prompt = len(keys)
+        self.max_tokens = max_tokens
         self.num_computed = 0
         self.pages = PageList()
         self.shared = 0
@@ -174,7 +176,6 @@ class Sequence:
         self.arrived_s = arrived_s
         self.admitted_s = -1.0
         self.first_token_s = -1.0
-        self.retractions = 0
         self.input_logprobs: list[TokenLogprob] = []
         if request.logprob_start is not None:
             first = request.tokens[request.logprob_start]
@@ -196,7 +197,8 @@ class Sequence:
         """Return how many tokens the sequence may still produce."""
         if self.output is None:
             return 0
-        return self.request.params.max_new_tokens - self.num_output
+        asked = self.request.params.max_new_tokens - self.num_output
+        return min(asked, self.max_tokens - self.tokens.length)
 
     @property
     def match_limit(self) -> int:

@@ -288,7 +288,7 @@ def test_a_broken_device_fails_requests_instead_of_hanging(monkeypatch) -> None:
 
         monkeypatch.setattr(engine._parts.executor, "submit", broken)
         for _ in range(2):
-            with pytest.raises(RuntimeError, match="device lost"):
+            with pytest.raises(sgl.SgjaxError, match="device lost; shut it down"):
                 engine.generate("Hello", GREEDY)
 
 

@@ -25,7 +25,9 @@ class Forest:
     def wait(self, tokens: tuple[int, ...]) -> Sequence:
         request = ask(str(self._arrivals), tokens)
         keys = np.array(tokens, np.int64)
-        seq = Sequence(request, keys, None, frozenset(), 0, self._arrivals, float(self._arrivals))
+        seq = Sequence(
+            request, keys, None, frozenset(), 0, self._arrivals, float(self._arrivals), 1000
+        )
         self._arrivals += 1
         self.queue.add(seq)
         return seq
