@@ -64,6 +64,7 @@ METRICS: dict[str, Metric] = {
     "ttft_p99_s": Metric("99th percentile time to first token", "s"),
     "cache_hit_rate": _rate("cache hit rate"),
     "optimal_cache_hit_rate": _rate("hit rate bound"),
+    "reachable_cache_hit_rate": _rate("reachable hit rate"),
     "prompt_tokens": _count("prompt tokens"),
     "computed_tokens": _count("computed tokens"),
     "completion_tokens": _count("completion tokens"),
@@ -96,9 +97,10 @@ def measure(
 
     Returns:
         Values by metric name. `throughput_tokens_per_s` counts prompt tokens, cached or not, and
-        completion tokens; `mean_batch_size` is in rows a forward pass; `peak_pages` is the most
-        since the engine was built; `overhead_fraction` is the share of planning and committing
-        in the engine's time.
+        completion tokens; `reachable_cache_hit_rate` is below the bound where prompts are equal,
+        because the last token of each is computed; `mean_batch_size` is in rows a forward pass;
+        `peak_pages` is the most since the engine was built; `overhead_fraction` is the share of
+        planning and committing in the engine's time.
     """
     count = _difference(before, after)
     completion = sum(o.completion_tokens for o in outcomes)
@@ -111,6 +113,7 @@ def measure(
         **_spread("ttft", [o.ttft_s for o in outcomes]),
         "cache_hit_rate": count["cached_tokens"] / prompt,
         "optimal_cache_hit_rate": bound.optimal,
+        "reachable_cache_hit_rate": bound.reachable,
         "prompt_tokens": prompt,
         "computed_tokens": count["computed_tokens"],
         "completion_tokens": completion,

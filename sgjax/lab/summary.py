@@ -10,6 +10,7 @@ from statistics import median
 from sgjax.errors import ResultsError
 from sgjax.lab.config import ANSWERS, Experiment, parse_experiment
 from sgjax.lab.expect import Value, Verdict, judge, parse_expectation
+from sgjax.lab.metrics import METRICS
 from sgjax.lab.records import Record
 
 
@@ -108,15 +109,15 @@ def _answers(variant: str, records: list[Record]) -> str | None:
         return None
     if not _consistent(records):
         return f"{variant}'s runs disagree"
-    return "+".join(r.answers_digest for r in _first_of_each_seed(records))
+    return "+".join(digest for _, digest in _digests(records))
 
 
 def _consistent(records: list[Record]) -> bool:
-    return len({(r.seed, r.answers_digest) for r in records}) == len({r.seed for r in records})
+    return len(_digests(records)) == len({r.seed for r in records})
 
 
-def _first_of_each_seed(records: list[Record]) -> Iterable[Record]:
-    return {r.seed: r for r in sorted(records, key=lambda r: r.seed, reverse=True)}.values()
+def _digests(records: list[Record]) -> list[tuple[int, str]]:
+    return sorted({(r.seed, r.answers_digest) for r in records})
 
 
 def _remarks(experiment: Experiment, runs: dict[tuple[str, str], list[Record]]) -> Iterable[str]:
@@ -134,3 +135,16 @@ def _remarks(experiment: Experiment, runs: dict[tuple[str, str], list[Record]]) 
                 )
             if group and not _consistent(group):
                 yield f"{workload}, {variant}: answers differ between runs of one seed."
+        yield from _remark_on_equal_prompts(
+            workload, [r for (name, _), group in runs.items() if name == workload for r in group]
+        )
+
+
+def _remark_on_equal_prompts(workload: str, records: list[Record]) -> Iterable[str]:
+    name = "reachable_cache_hit_rate"
+    if any(r.metrics[name] < r.metrics["optimal_cache_hit_rate"] for r in records):
+        reachable = METRICS[name].show(max(r.metrics[name] for r in records))
+        yield (
+            f"{workload}: some prompts are equal, and the last token of each is computed: "
+            f"{reachable} % is the highest hit rate that can be reached."
+        )

@@ -12,6 +12,7 @@ from sgjax.lab.config import load_experiment
 from sgjax.lab.records import read_records
 from sgjax.lab.runner import run_experiment
 from sgjax.lab.summary import summarise
+from sgjax.lab.workloads import MmluWorkload
 from sgjax.theory.bound import hit_rate_bound
 from tests.lab.fake_engine import BytesTokenizer, FakeEngine
 
@@ -212,9 +213,26 @@ def test_missing_runs_are_remarked_and_their_expectations_left_open(experiment, 
     assert [v.holds is None for v in summary.verdicts["mmlu"]] == [False, False, True, True]
 
 
+def test_equal_prompts_are_remarked_with_what_can_be_reached(experiment, console, tmp_path):
+    class Twice(MmluWorkload):
+        def load(self, data, seed):
+            task = super().load(data, seed)
+            return replace(task, questions=task.questions * 2, texts=task.texts * 2)
+
+    again = replace(experiment, workloads={"mmlu": Twice(num_questions=3)})
+    records = records_of(run_experiment(again, tmp_path, Builder(), console))
+    achieved = next(r.metrics["cache_hit_rate"] for r in records if r.variant == "full")
+    [remark] = summarise(records).remarks
+    assert "some prompts are equal" in remark
+    assert f"{achieved * 100:.1f} % is the highest" in remark
+
+
 def test_medians_and_ranges_are_over_all_runs(experiment, console, tmp_path):
     records = records_of(run_experiment(experiment, tmp_path, Builder(), console))
-    fast = [replace(records[0], repeat=i, metrics={"accuracy": a}) for i, a in enumerate((3, 1, 2))]
+    fast = [
+        replace(records[0], repeat=i, metrics={**records[0].metrics, "accuracy": a})
+        for i, a in enumerate((3, 1, 2))
+    ]
     stat = summarise(fast).stats["mmlu", "full"]["accuracy"]
     assert (stat.median, stat.low, stat.high, stat.runs) == (2, 1, 3, 3)
 
