@@ -18,6 +18,7 @@ from sgjax.cache.orders import (
     LeastFrequentlyUsed,
     LeastRecentlyUsed,
 )
+from sgjax.cache.orders_zoo import FurthestNextUse, RandomizedMarking, TailOptimized
 from sgjax.cache.pool import SCRATCH_PAGE, Owner, PagePool
 from sgjax.cache.radix import RadixNode, RadixTree
 from sgjax.cache.spec import (
@@ -28,8 +29,10 @@ from sgjax.cache.spec import (
     LruSpec,
     ManualSpec,
     NoCacheSpec,
+    RandomizedSpec,
     TableSpec,
     ThrottledSpec,
+    TlruSpec,
     TreeSpec,
     build_cache,
     build_order,
@@ -47,6 +50,7 @@ __all__ = [
     "EvictionSpec",
     "FifoSpec",
     "FirstInFirstOut",
+    "FurthestNextUse",
     "InsertReason",
     "Keys",
     "LeastFrequentlyUsed",
@@ -65,11 +69,15 @@ __all__ = [
     "PrefixCache",
     "RadixNode",
     "RadixTree",
+    "RandomizedMarking",
+    "RandomizedSpec",
     "Slot",
     "TableCache",
     "TableSpec",
+    "TailOptimized",
     "ThrottledCache",
     "ThrottledSpec",
+    "TlruSpec",
     "TreeSpec",
     "build_cache",
     "build_order",

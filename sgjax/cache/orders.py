@@ -1,18 +1,21 @@
-"""Eviction orders, and the queue that applies one. Imports the standard library.
+"""Eviction orders, and the queue that applies one. Imports cache.base.
 
 An order says which of two nodes goes first; it owns no nodes. Which nodes may go at all (unpinned
 leaves) is the cache's business.
 """
 
+import abc
 import heapq
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
+
+from sgjax.cache.base import CacheNode
 
 Priority = tuple[float, ...]
 
 
 class UsedNode(Protocol):
-    """What an order may know of a node.
+    """What an order may know of a node; also its parent, None where nothing is above.
 
     Attributes:
         id: the node's number; grows with creation, but a split's upper half is younger than its
@@ -29,19 +32,27 @@ class UsedNode(Protocol):
     created: int
     num_tokens: int
 
+    @property
+    def parent(self) -> CacheNode | None:
+        """Return the node above."""
+        ...
 
-class EvictionOrder(Protocol):
+
+class EvictionOrder(abc.ABC):
     """Rank nodes for eviction."""
 
+    @abc.abstractmethod
     def priority(self, node: UsedNode) -> Priority:
         """Return the node's rank; the least is evicted first, ties go by id.
 
         It may depend on anything, but while a node lives unpinned and childless it may only grow.
         """
-        ...
+
+    def evicted(self, node: UsedNode) -> None:  # noqa: B027
+        """Hear that a node was evicted as a whole; most orders do not care."""
 
 
-class LeastRecentlyUsed:
+class LeastRecentlyUsed(EvictionOrder):
     """Evict what was used longest ago (section 3, "Cache-aware scheduling": LRU leaves)."""
 
     def priority(self, node: UsedNode) -> Priority:
@@ -49,7 +60,7 @@ class LeastRecentlyUsed:
         return (node.last_used,)
 
 
-class LeastFrequentlyUsed:
+class LeastFrequentlyUsed(EvictionOrder):
     """Evict what was matched least often; among equals what was used longest ago."""
 
     def priority(self, node: UsedNode) -> Priority:
@@ -57,7 +68,7 @@ class LeastFrequentlyUsed:
         return (node.hits, node.last_used)
 
 
-class FirstInFirstOut:
+class FirstInFirstOut(EvictionOrder):
     """Evict what was computed first, used or not."""
 
     def priority(self, node: UsedNode) -> Priority:
@@ -69,41 +80,50 @@ N = TypeVar("N", bound=UsedNode)
 
 
 class EvictionQueue(Generic[N]):
-    """A heap of candidates with lazy deletion: one entry a node, put right when it comes up.
+    """A heap of candidates with lazy deletion, put right when they come up.
 
     The cache offers a node whenever it becomes a candidate and says nothing when it ceases to be
     one or is touched: an entry whose node is no candidate is dropped when it is popped, and one
-    whose priority has grown since goes back in. Both costs are paid by the push they undo.
+    whose priority has grown since goes back in. Both costs are paid by the push they undo. A
+    priority that a use made fall is seen at the next offer; the old entry is then dropped, too.
     """
 
     def __init__(self, order: EvictionOrder) -> None:
         self._order = order
         self._heap: list[tuple[Priority, int, N]] = []
-        self._queued: set[int] = set()
+        self._queued: dict[int, Priority] = {}
 
     def offer(self, node: N) -> None:
-        """Add a candidate; nothing happens if it is queued already."""
-        if node.id not in self._queued:
-            self._queued.add(node.id)
-            heapq.heappush(self._heap, (self._order.priority(node), node.id, node))
+        """Add a candidate; nothing happens if it is queued already at its rank or before."""
+        priority, queued = self._order.priority(node), self._queued.get(node.id)
+        if queued is None or priority < queued:
+            self._queued[node.id] = priority
+            heapq.heappush(self._heap, (priority, node.id, node))
 
     def pop(self, is_candidate: Callable[[N], bool]) -> N | None:
         """Remove and return the candidate that goes first, or None if there is none left."""
         while self._heap:
             queued, node_id, node = self._heap[0]
+            if self._queued.get(node_id) != queued:
+                heapq.heappop(self._heap)
+                continue
             if not is_candidate(node):
                 heapq.heappop(self._heap)
-                self._queued.remove(node_id)
+                del self._queued[node_id]
                 continue
             current = self._order.priority(node)
             if current != queued:
-                assert current > queued, f"priority of node {node_id} fell: {queued} to {current}"
+                self._queued[node_id] = current
                 heapq.heapreplace(self._heap, (current, node_id, node))
                 continue
             heapq.heappop(self._heap)
-            self._queued.remove(node_id)
+            del self._queued[node_id]
             return node
         return None
+
+    def gone(self, node: N) -> None:
+        """Tell the order that a node was evicted as a whole."""
+        self._order.evicted(node)
 
     def clear(self) -> None:
         """Forget all entries."""

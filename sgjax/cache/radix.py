@@ -282,6 +282,7 @@ class RadixTree:
         assert parent is not None
         del parent.children[self._slot(leaf.key, 0)]
         del self._nodes[leaf.id]
+        self._queue.gone(leaf)
         if parent.is_evictable_leaf:
             self._queue.offer(parent)
         self._emit(EventKind.EVICT, leaf, parent)

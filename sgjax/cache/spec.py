@@ -15,6 +15,7 @@ from sgjax.cache.orders import (
     LeastFrequentlyUsed,
     LeastRecentlyUsed,
 )
+from sgjax.cache.orders_zoo import RandomizedMarking, TailOptimized
 from sgjax.cache.pool import PagePool
 from sgjax.cache.radix import RadixTree
 from sgjax.cache.table import TableCache
@@ -96,10 +97,38 @@ class FifoSpec:
     type: Literal["fifo"] = "fifo"
 
 
+@dataclass(frozen=True)
+class RandomizedSpec:
+    """Evict at random among what was not used in the present phase."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["randomized"] = "randomized"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TlruSpec:
+    """Evict first what can be computed again in time.
+
+    Attributes:
+        slack_tokens: tokens that a request may compute and still meet its latency.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    slack_tokens: int
+    type: Literal["tlru"] = "tlru"
+
+    def __post_init__(self) -> None:
+        if self.slack_tokens < 0:
+            raise ConfigError(f"slack_tokens={self.slack_tokens} is negative; allowed: 0 or more")
+
+
 CacheSpec = Annotated[
     NoCacheSpec | TreeSpec | TableSpec | ManualSpec | ThrottledSpec, Field(discriminator="type")
 ]
-EvictionSpec = Annotated[LruSpec | LfuSpec | FifoSpec, Field(discriminator="type")]
+EvictionSpec = Annotated[
+    LruSpec | LfuSpec | FifoSpec | RandomizedSpec | TlruSpec, Field(discriminator="type")
+]
 
 
 def build_cache(cache: CacheSpec, eviction: EvictionSpec, pool: PagePool) -> PrefixCache:
@@ -133,3 +162,7 @@ def build_order(eviction: EvictionSpec) -> EvictionOrder:
             return LeastFrequentlyUsed()
         case FifoSpec():
             return FirstInFirstOut()
+        case RandomizedSpec(seed=seed):
+            return RandomizedMarking(seed)
+        case TlruSpec(slack_tokens=slack_tokens):
+            return TailOptimized(slack_tokens)

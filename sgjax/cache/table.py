@@ -226,6 +226,7 @@ class TableCache:
         self.num_pages -= len(freed)
         self.num_evictable -= len(freed)
         del self._entries[entry.id]
+        self._queue.gone(entry)
         del self._by_print[int(_fingerprints(entry.key)[-1])]
         self._num_of_length[entry.num_tokens] -= 1
         if self._num_of_length[entry.num_tokens] == 0:

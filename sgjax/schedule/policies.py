@@ -36,6 +36,12 @@ class Policy(abc.ABC):
         del now_s
         return queue.in_order()
 
+    def admitted(self, seq: Sequence) -> None:  # noqa: B027
+        """Hear that a sequence was admitted for the first time; most policies do not care."""
+
+    def ended(self, seq: Sequence) -> None:  # noqa: B027
+        """Hear that a sequence ended, admitted or not."""
+
 
 class Fcfs(Policy):
     """First come, first served."""

@@ -307,6 +307,7 @@ class Scheduler:
             seq.cached_tokens = min(match.num_tokens, seq.num_prompt)
             self.stats.cached_tokens += seq.cached_tokens
             seq.admitted_s = self._now()
+            self._policy.admitted(seq)
         return True
 
     def _retract(self, seq: Sequence) -> None:
@@ -441,6 +442,7 @@ class Scheduler:
         """End a sequence wherever it is, and say so."""
         seq.ended = True
         del self._alive[seq.request.id]
+        self._policy.ended(seq)
         if seq.node is not None:
             self._leave(seq)
         else:

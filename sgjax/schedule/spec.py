@@ -17,6 +17,12 @@ from sgjax.schedule.policies import (
     Policy,
     RandomOrder,
 )
+from sgjax.schedule.policies_zoo import (
+    DeficitLongestPrefix,
+    HighestResponseRatio,
+    KLongestPrefixMatch,
+    VirtualTokenCounter,
+)
 from sgjax.schedule.siblings import Admit, Defer, SharePlanned, Siblings
 from sgjax.typed import FORBID_EXTRA
 
@@ -67,8 +73,61 @@ class AgedLpmSpec:
             raise ConfigError(f"max_wait_s={self.max_wait_s} is negative; allowed: 0 or more")
 
 
+@dataclass(frozen=True)
+class KLpmSpec:
+    """After `k` picks by longest cached prefix, one by arrival."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["k_lpm"] = "k_lpm"
+    k: int = 4
+
+    def __post_init__(self) -> None:
+        if self.k < 0:
+            raise ConfigError(f"k={self.k} is negative; allowed: 0 or more")
+
+
+@dataclass(frozen=True)
+class HrrnSpec:
+    """Most waiting per token to compute first."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["hrrn"] = "hrrn"
+
+
+@dataclass(frozen=True)
+class VtcSpec:
+    """The client that was served the fewest tokens first; an output token counts double."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["vtc"] = "vtc"
+    output_weight: float = 2.0
+
+
+@dataclass(frozen=True)
+class DlpmSpec:
+    """Longest cached prefix first among clients that have `quantum` tokens a round."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["dlpm"] = "dlpm"
+    quantum: int = 4096
+    output_weight: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.quantum < 1:
+            raise ConfigError(f"quantum={self.quantum} is not allowed; it must be >= 1")
+
+
 PolicySpec = Annotated[
-    FcfsSpec | RandomSpec | LpmSpec | DfsWeightSpec | AgedLpmSpec, Field(discriminator="type")
+    FcfsSpec
+    | RandomSpec
+    | LpmSpec
+    | DfsWeightSpec
+    | AgedLpmSpec
+    | KLpmSpec
+    | HrrnSpec
+    | VtcSpec
+    | DlpmSpec,
+    Field(discriminator="type"),
 ]
 
 
@@ -117,6 +176,14 @@ def build_policy(spec: PolicySpec) -> Policy:
             return DepthFirstWeighted()
         case AgedLpmSpec(max_wait_s=max_wait_s):
             return AgedLongestPrefixMatch(max_wait_s)
+        case KLpmSpec(k=k):
+            return KLongestPrefixMatch(k)
+        case HrrnSpec():
+            return HighestResponseRatio()
+        case VtcSpec(output_weight=output_weight):
+            return VirtualTokenCounter(output_weight)
+        case DlpmSpec(quantum=quantum, output_weight=output_weight):
+            return DeficitLongestPrefix(quantum, output_weight)
 
 
 def build_siblings(spec: SiblingsSpec) -> Siblings:

@@ -76,6 +76,7 @@ class Roofline:
         self._attention_weights = E * (2 * model.q_size + 2 * model.kv_size)
         self._expert_weights = 3 * E * model.ffn_size
         self._head_weights = E * model.vocab_size
+        self._pair_flops = 4 * model.q_size * model.num_layers
         self._kv_bytes = model.kv_bytes_per_token(kv_dtype)
         self._flops = hardware.matmul_flops * hardware.matmul_efficiency * tensor
         self._bandwidth = hardware.memory_bytes_per_s * hardware.memory_efficiency * tensor
@@ -88,9 +89,10 @@ class Roofline:
     def repeated(self, plan: Plan) -> Iterator[float]:
         """Yield the seconds of a plan of decodes and of each repetition, a token later."""
         work = Work.of(plan)
-        n, sampled = work.tokens, work.sampled
-        for further in count(0, n):
-            yield self.seconds(Work(n, sampled, work.pairs + further, work.context + further))
+        products_s, links_s = self._products_s(work), self._links_s(work)
+        for further in count(0, work.tokens):
+            attention_s = self._attention_s(work, further)
+            yield products_s + attention_s + links_s + self._fixed_s
 
     def seconds(self, work: Work) -> float:
         """Return the seconds that work takes in one step."""
@@ -111,9 +113,9 @@ class Roofline:
         read += self._head_weights * (work.sampled > 0)
         return max(flops / self._flops, read * self._size / self._bandwidth)
 
-    def _attention_s(self, work: Work) -> float:
-        flops = 4 * self._model.q_size * self._layers * work.pairs
-        moved = self._kv_bytes * (work.context + work.tokens)
+    def _attention_s(self, work: Work, further: int = 0) -> float:
+        flops = self._pair_flops * (work.pairs + further)
+        moved = self._kv_bytes * (work.context + further + work.tokens)
         return max(flops / self._flops, moved / self._bandwidth)
 
     def _links_s(self, work: Work) -> float:

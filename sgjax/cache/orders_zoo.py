@@ -1,0 +1,93 @@
+"""Eviction orders from the literature after the paper: marking, tail-optimised, furthest next use.
+
+Imports orders and the standard library.
+"""
+
+import bisect
+import zlib
+from collections.abc import Callable
+
+from sgjax.cache.orders import EvictionOrder, Priority, UsedNode
+
+
+class RandomizedMarking(EvictionOrder):
+    """Evict a random node of those not used in this phase; when all were used, a phase begins.
+
+    Against an adversary LRU may miss always (a cycle one longer than the cache), marking does so
+    O(log n) times as often as the best. Of nodes left over from several earlier phases (they were
+    pinned then, or inside the tree) the older phase's go first.
+
+    Args:
+        seed: of the random choices.
+
+    Source:
+        Fiat et al., Competitive paging algorithms (1991); on a prefix tree: Wu et al. (2026).
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._latest = 0
+        self._phases: list[int] = []  # the logical times at which phases began
+
+    def priority(self, node: UsedNode) -> Priority:
+        """Return the phase of the last use, then a random number fixed for node and phase."""
+        self._latest = max(self._latest, node.last_used)
+        phase = bisect.bisect_right(self._phases, node.last_used)
+        return (phase, zlib.crc32(b"%d %d %d" % (self._seed, node.id, phase)))
+
+    def evicted(self, node: UsedNode) -> None:
+        """Begin a phase if even the node that goes first was used in this one."""
+        if bisect.bisect_right(self._phases, node.last_used) == len(self._phases):
+            self._phases.append(self._latest + 1)
+
+
+class TailOptimized(EvictionOrder):
+    """Evict first what the slowest requests do not need: paths that are soon computed again.
+
+    A path no longer than the slack meets its latency without any cache; what is kept of it helps
+    the mean, not the tail. Among those, and then among the others, the least recently used goes
+    first. (The original also trims the slack off the ends of longer paths before it touches their
+    fronts; an edge is evicted from its end here in any case.)
+
+    Args:
+        slack_tokens: tokens that a request may compute and still meet its latency.
+
+    Source:
+        Zhang et al., Tail-optimized caching for LLM inference (2025).
+    """
+
+    def __init__(self, slack_tokens: int) -> None:
+        self._slack = slack_tokens
+        self._longest: dict[int, int] = {}  # tokens of the longest path seen through a node
+
+    def priority(self, node: UsedNode) -> Priority:
+        """Return whether the path is longer than the slack, then the time of the last use."""
+        longest = max(node.num_tokens, self._longest.get(node.id, 0))
+        self._longest[node.id] = longest
+        return (longest > self._slack, node.last_used)
+
+    def evicted(self, node: UsedNode) -> None:
+        """Let the parent remember how long the path was."""
+        longest = self._longest.pop(node.id)
+        if node.parent is not None:
+            known = self._longest.get(node.parent.id, 0)
+            self._longest[node.parent.id] = max(known, longest)
+
+
+class FurthestNextUse(EvictionOrder):
+    """Evict what will be needed last, as far as somebody knows: Belady's rule, or a workflow's.
+
+    Args:
+        next_use: when a node will be used next, on any scale; infinity for never. While a node is
+            not used its answer must not change.
+
+    Source:
+        Belady (1966); for agents that announce their steps: Pan et al., KVFlow (2025).
+    """
+
+    def __init__(self, next_use: Callable[[UsedNode], float]) -> None:
+        self._next_use = next_use
+
+    def priority(self, node: UsedNode) -> Priority:
+        """Return the next use, the latest first; among equals the deepest."""
+        return (-self._next_use(node), -node.num_tokens)
