@@ -214,9 +214,14 @@ class Engine:
         """Return a request id that is unique in this engine."""
         return self._ids.next()
 
-    def release_hint(self, hint_id: str) -> None:
-        """Stop expecting followers of a hint that have not been submitted; never blocks."""
-        self._loop.release_hint(hint_id)
+    def release_hint(self, hint_id: str, followers: int | None = None) -> None:
+        """Stop expecting so many followers of a hint; never blocks.
+
+        Args:
+            hint_id: the hint.
+            followers: how many will never be submitted; None means all that were not.
+        """
+        self._loop.release_hint(hint_id, followers)
 
     def abort(self, rid: str) -> None:
         """Abort a request by the id its results carry; nothing happens if it is over."""

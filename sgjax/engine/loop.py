@@ -72,9 +72,9 @@ class EngineLoop:
         # Behind the stop mark nobody reads the inbox any more, so this may land there.
         self._inbox.put(lambda: void(self._scheduler.abort(request_id)))
 
-    def release_hint(self, hint_id: str) -> None:
-        """Stop expecting followers of a hint that have not been submitted."""
-        self._inbox.put(lambda: self._scheduler.release_hint(hint_id))
+    def release_hint(self, hint_id: str, followers: int | None) -> None:
+        """Stop expecting so many followers of a hint; None: all that were not submitted."""
+        self._inbox.put(lambda: self._scheduler.release_hint(hint_id, followers))
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the loop's thread, between two steps, and return its result."""

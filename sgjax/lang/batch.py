@@ -94,7 +94,7 @@ def _announce(job: Job) -> Announcement | None:
     hint = job.settings.backend.hint(Prompt(job.prefix), len(job.rows), None)
     if hint is None:
         return None
-    return Announcement(hint, len(job.rows), False, job.settings.backend.release)
+    return Announcement(hint, len(job.rows), False)
 
 
 def _workers(num_threads: int | Literal["auto"], count: int) -> int:

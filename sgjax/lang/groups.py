@@ -5,7 +5,6 @@ they are ready. A hint expects a fixed number of followers, so whoever never ask
 """
 
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
 from sgjax.lang.backends.base import Call, Hint
@@ -24,17 +23,12 @@ class Announcement:
         hint: what was announced.
         members: how many streams follow it.
         together: whether first calls wait for one another.
-        release: called with the hint when the last member is known and some never asked.
     """
 
-    def __init__(
-        self, hint: Hint, members: int, together: bool, release: Callable[[Hint], None]
-    ) -> None:
+    def __init__(self, hint: Hint, members: int, together: bool) -> None:
         self.hint = hint
         self._together = together
-        self._release = release
         self._open = members
-        self._silent = 0
         self._held: list[Ask] = []
         self._lock = threading.Lock()
 
@@ -55,35 +49,16 @@ class Announcement:
             self._held.append((stream, call))
             return self._take() if self._open == 0 or not self._together else []
 
-    def asked(self) -> list[Ask]:
-        """Note that a member asked for something else than a call (a hint of its own)."""
-        with self._lock:
-            self._open -= 1
-            return self._take() if self._open == 0 else []
-
     def leave(self) -> list[Ask]:
-        """Note that a member will never ask; return the calls that go out now."""
+        """Note that a member asks for no call of its own; return the calls that go out now."""
         with self._lock:
             self._open -= 1
-            self._silent += 1
             return self._take() if self._open == 0 else []
 
     def flush(self) -> list[Ask]:
         """Return the calls that wait for others; those will go out alone."""
         with self._lock:
             return self._take()
-
-    def settle(self) -> None:
-        """Release the hint if everyone is known and somebody will never ask.
-
-        Called after the calls of `ask`, `leave` or `flush` were submitted.
-        """
-        with self._lock:
-            done = self._open == 0 and self._silent > 0
-            if done:
-                self._silent = 0
-        if done:
-            self._release(self.hint)
 
     def _take(self) -> list[Ask]:
         held, self._held = self._held, []

@@ -158,7 +158,6 @@ class Program:
             return
         group, stream.announced = stream.announced, None
         self._send(group.ask(stream, call))
-        group.settle()
 
     def announce(self, parent: Stream, children: list[Stream]) -> None:
         """Send a fork's prefix once, before its children."""
@@ -170,9 +169,8 @@ class Program:
             return
         if group is not None:
             parent.announced = None
-            self._send(group.asked())
-            group.settle()
-        ours = Announcement(hint, len(children), True, self.settings.backend.release)
+            self._send(group.leave())
+        ours = Announcement(hint, len(children), True)
         self._groups.append(ours)
         for child in children:
             child.announced = ours
@@ -193,7 +191,7 @@ class Program:
         if stream.announced is not None:
             group, stream.announced = stream.announced, None
             self._send(group.leave())
-            group.settle()
+            self.settings.backend.release(group.hint, 1)
 
     def stream_ended(self) -> None:
         """Note that a stream came to its end; the last one ends the program."""

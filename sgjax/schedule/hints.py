@@ -70,10 +70,10 @@ class Hints:
         self._drop_if_done(hint_id)
         return released
 
-    def follower_refused(self, hint_id: str | None) -> None:
-        """Note that a request which names this hint (None: names none) was never taken in."""
+    def forgo(self, hint_id: str | None, followers: int) -> None:
+        """Expect so many followers fewer of a hint (None: of none): they will not be taken in."""
         if hint_id in self._hints:
-            self._hints[hint_id].expected -= 1
+            self._hints[hint_id].expected -= followers
             self._drop_if_done(hint_id)
 
     def follower_gone(self, seq: Sequence) -> None:

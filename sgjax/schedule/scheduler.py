@@ -99,7 +99,7 @@ class Scheduler:
                 raise ConfigError(f"request id {request.id!r} is in use; give each its own")
             check_request(request, self._limits, self._pages.capacity_tokens)
         except SgjaxError:
-            self._hints.follower_refused(request.after)
+            self._hints.forgo(request.after, 1)
             raise
         keys = np.asarray(request.tokens, np.int64)
         params = request.params
@@ -133,9 +133,12 @@ class Scheduler:
         self._fail(seq, RequestAborted(f"request {request_id!r} was aborted"))
         return True
 
-    def release_hint(self, hint_id: str) -> None:
+    def release_hint(self, hint_id: str, followers: int | None = None) -> None:
         """Stop expecting followers of a hint that have not been submitted."""
-        self._hints.release(hint_id)
+        if followers is None:
+            self._hints.release(hint_id)
+        else:
+            self._hints.forgo(hint_id, followers)
 
     def flush_cache(self) -> bool:
         """Drop all cached prefixes; return False, and do nothing, while requests are alive."""

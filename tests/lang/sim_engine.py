@@ -89,8 +89,8 @@ class SimEngine:
     def new_id(self) -> str:
         return f"r{next(self._ids)}"
 
-    def release_hint(self, hint_id: str) -> None:
-        self._loop.release_hint(hint_id)
+    def release_hint(self, hint_id: str, followers: int | None = None) -> None:
+        self._loop.release_hint(hint_id, followers)
 
     def abort(self, rid: str) -> None:
         self._loop.abort(rid)

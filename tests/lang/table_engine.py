@@ -52,7 +52,7 @@ class TableEngine:
     def new_id(self) -> str:
         return f"r{next(self._ids)}"
 
-    def release_hint(self, hint_id: str) -> None:
+    def release_hint(self, hint_id: str, followers: int | None = None) -> None:
         pass
 
     def flush_cache(self) -> bool:

@@ -111,6 +111,7 @@ def test_a_hint_is_released_when_some_member_never_asks(backend: sgl.ScriptedBac
     program.run(backend=backend)
     assert [(c.kind, c.after or c.hint) for c in backend.calls] == [
         ("hint", "h0"),
+        ("release", "h0"),
         ("gen", "h0"),
         ("release", "h0"),
     ]

@@ -67,6 +67,8 @@ class Failing(Backend):
             hear(index, self._error() if kinds[index] and last else answer)
 
         for index in set(range(len(calls))) - set(sent):
+            if (hint := calls[index].after) is not None:
+                self.inner.release(hint, 1)
             hear(index, self._error())
         if sent:
             self.inner.submit([calls[i] for i in sent], heard)
@@ -80,8 +82,8 @@ class Failing(Backend):
     def hint(self, prefix: Prompt, followers: int, after: Hint | None) -> Hint | None:
         return self.inner.hint(prefix, followers, after)
 
-    def release(self, hint: Hint) -> None:
-        self.inner.release(hint)
+    def release(self, hint: Hint, followers: int) -> None:
+        self.inner.release(hint, followers)
 
     def flush_cache(self) -> bool:
         return self.inner.flush_cache()

@@ -224,8 +224,8 @@ class Backend(abc.ABC):
         """
 
     @abc.abstractmethod
-    def release(self, hint: Hint) -> None:
-        """Stop expecting followers of a hint that have not been submitted."""
+    def release(self, hint: Hint, followers: int) -> None:
+        """Stop expecting so many followers of a hint: they will never be submitted."""
 
     @abc.abstractmethod
     def flush_cache(self) -> bool:

@@ -52,8 +52,8 @@ class EngineLike(Protocol):
         """Return a request id."""
         ...
 
-    def release_hint(self, hint_id: str) -> None:
-        """Stop expecting followers that have not been submitted."""
+    def release_hint(self, hint_id: str, followers: int | None = None) -> None:
+        """Stop expecting so many followers of a hint."""
         ...
 
     def flush_cache(self) -> bool:
@@ -105,6 +105,8 @@ class LocalBackend(Backend):
                 else:
                     outgoing += self._select(call, answer)
             except Exception as error:
+                if call.after is not None:
+                    self.release(call.after, 1)
                 answer(error)
         self._send(outgoing)
 
@@ -126,9 +128,9 @@ class LocalBackend(Backend):
         self._send([(request, _mark_dead(hint))])
         return hint
 
-    def release(self, hint: Hint) -> None:
-        """Stop expecting followers of a hint that have not been submitted."""
-        self._engine.release_hint(hint.id)
+    def release(self, hint: Hint, followers: int) -> None:
+        """Stop expecting so many followers of a hint."""
+        self._engine.release_hint(hint.id, followers)
 
     def flush_cache(self) -> bool:
         """Drop the engine's cached prefixes."""

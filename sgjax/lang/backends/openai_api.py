@@ -121,7 +121,7 @@ class OpenAI(Backend):
         """Return None: an API takes no hints."""
         return None
 
-    def release(self, hint: Hint) -> None:
+    def release(self, hint: Hint, followers: int) -> None:
         """Do nothing: there are no hints."""
 
     def flush_cache(self) -> bool:

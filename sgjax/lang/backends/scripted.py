@@ -42,7 +42,7 @@ class LoggedCall:
         batch: number of the `submit` it came in, -1 for hints.
         after: id of the hint it names, or None.
         hint: id of the hint it made or released, or None.
-        followers: of a hint.
+        followers: of a hint; how many will not come, of a release.
     """
 
     kind: str
@@ -139,10 +139,10 @@ class ScriptedBackend(Backend):
             )
         return hint
 
-    def release(self, hint: Hint) -> None:
+    def release(self, hint: Hint, followers: int) -> None:
         """Log a release."""
         with self._lock:
-            self.calls.append(LoggedCall("release", "", hint=hint.id))
+            self.calls.append(LoggedCall("release", "", hint=hint.id, followers=followers))
 
     def flush_cache(self) -> bool:
         """Return True: there is no cache."""

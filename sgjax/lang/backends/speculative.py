@@ -118,6 +118,8 @@ class SpeculativeBackend(Backend):
                 continue
             found = self._from_surplus(call)
             if found is not None:
+                if call.after is not None:
+                    self._inner.release(call.after, 1)
                 answer(found)
                 continue
             request, listener = self._widened(call, answer)
@@ -130,9 +132,9 @@ class SpeculativeBackend(Backend):
         """Announce a prefix to the inner backend."""
         return self._inner.hint(prefix, followers, after)
 
-    def release(self, hint: Hint) -> None:
+    def release(self, hint: Hint, followers: int) -> None:
         """Release a hint of the inner backend."""
-        self._inner.release(hint)
+        self._inner.release(hint, followers)
 
     def flush_cache(self) -> bool:
         """Drop the inner backend's cached prefixes."""
