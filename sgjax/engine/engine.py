@@ -7,7 +7,7 @@ Everything here runs on the callers' threads and speaks to the loop by messages.
 import asyncio
 import queue
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -16,8 +16,11 @@ from sgjax.engine.config import EngineConfig, JaxSpec, resolve
 from sgjax.engine.inputs import Call, RequestIds, read_call
 from sgjax.engine.loop import EngineLoop
 from sgjax.engine.results import Result, refusal, result_of
+from sgjax.engine.simulated import SimulatedParts, build_simulated
 from sgjax.errors import UnsupportedBackend
 from sgjax.schedule import Scheduler
+from sgjax.sim.replay import Served
+from sgjax.sim.trace import Arrival
 from sgjax.tokens.base import Tokenizer
 from sgjax.types import Delta, FinishKind, Request
 
@@ -210,6 +213,22 @@ class Engine:
             [(r, lambda heard, i=i: hear(i, heard)) for i, r in enumerate(requests)]  # type: ignore[misc]
         )
 
+    def replay(self, trace: Iterable[Arrival]) -> Served:
+        """Serve a trace on a simulated engine, arrivals on its virtual clock.
+
+        Args:
+            trace: requests by time of arrival, counted from now.
+
+        Raises:
+            UnsupportedBackend: the engine is a real one, whose clock nobody can turn.
+        """
+        parts = self._parts
+        if not isinstance(parts, SimulatedParts):
+            raise UnsupportedBackend(
+                "a trace is replayed in virtual time; build the engine with executor: {type: sim}"
+            )
+        return self._loop.call(lambda: parts.replay(trace))
+
     def new_id(self) -> str:
         """Return a request id that is unique in this engine."""
         return self._ids.next()
@@ -343,8 +362,6 @@ def _build(config: EngineConfig) -> Parts:
         from sgjax.engine.build import build
 
         return build(config)
-    from sgjax.engine.simulated import build_simulated
-
     return build_simulated(config, config.executor)
 
 

@@ -4,6 +4,7 @@ HOST, no jax. Imports the parts of the engine below the device, models' configs,
 """
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +28,8 @@ from sgjax.schedule import (
     build_siblings,
 )
 from sgjax.sim import SimSpec, Simulator, build_simulator
+from sgjax.sim.replay import Served, drive
+from sgjax.sim.trace import Arrival
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.byte import ByteTokenizer
 from sgjax.tokens.gguf import tokenizer_from_gguf
@@ -69,6 +72,10 @@ class SimulatedParts:
             "compilations": 0,
             "shapes": [],
         }
+
+    def replay(self, trace: Iterable[Arrival]) -> Served:
+        """Serve a trace (on the loop's thread)."""
+        return drive(trace, self.scheduler, self.simulator.executor, self.simulator.cost)
 
 
 def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:

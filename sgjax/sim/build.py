@@ -52,11 +52,13 @@ class Simulator:
 
     Attributes:
         executor: runs plans on its virtual clock.
+        cost: what a step costs there.
         hardware: what is simulated.
         kv_tokens: tokens of K/V that fit beside the weights.
     """
 
     executor: SimExecutor
+    cost: Roofline
     hardware: Hardware
     kv_tokens: int
 
@@ -81,4 +83,4 @@ def build_simulator(
     cost = Roofline(model, hardware, dtype, kv_dtype, spec.tensor)
     fitting = fitting_kv_tokens(model, hardware, dtype, kv_dtype, spec.tensor)
     executor = SimExecutor(speak(tokenizer, spec.lengths, seed), cost)
-    return Simulator(executor, hardware, fitting)
+    return Simulator(executor, cost, hardware, fitting)

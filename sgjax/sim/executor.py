@@ -31,6 +31,11 @@ class SimExecutor:
         self._cost = cost
         self._clock_s = 0.0
 
+    def say(self, script: Script) -> Script:
+        """Answer from another script from now on; return the one before."""
+        before, self._script = self._script, script
+        return before
+
     def submit(self, plan: Plan) -> tuple[Plan, float]:
         """Run a step: its cost passes on the clock."""
         cost_s = self._cost(plan)

@@ -33,8 +33,8 @@ from sgjax.sim.roofline import Roofline
 from sgjax.sim.trace import Arrival
 from sgjax.types import Delta, FinishKind, Request, SamplingParams
 
-ANSWER = 2**31 - 1
-"""The token that all answers consist of."""
+ANSWER = 32
+"""The token that all answers consist of: a space, where anybody asks."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +67,18 @@ class Served:
 
     Attributes:
         stats: the scheduler's counters.
-        clock_s: when the last request ended.
-        arrived_s: arrivals, seconds.
+        elapsed_s: from the trace's beginning to the last end.
+        arrived_s: arrivals, seconds from the trace's beginning.
         queued_s: seconds from arrival to admission.
         ttft_s: seconds from arrival to the first output token.
         e2e_s: seconds from arrival to the end; NaN where a request was refused.
         prompt_tokens, cached_tokens, output_tokens: of each request.
         families: whose each request is.
         refused: requests that the pool or the context cannot hold.
-        evicted_tokens: tokens that were dropped from the cache.
     """
 
     stats: SchedulerStats
-    clock_s: float
+    elapsed_s: float
     arrived_s: NDArray[np.float64]
     queued_s: NDArray[np.float64]
     ttft_s: NDArray[np.float64]
@@ -89,12 +88,12 @@ class Served:
     output_tokens: NDArray[np.int64]
     families: list[str]
     refused: int
-    evicted_tokens: int
 
     @property
     def hit_rate(self) -> float:
         """Return cached prompt tokens / prompt tokens, over the requests that were served."""
-        return self.stats.cached_tokens / max(self.stats.prompt_tokens, 1)
+        served = ~np.isnan(self.e2e_s)
+        return float(self.cached_tokens.sum() / max(self.prompt_tokens[served].sum(), 1))
 
 
 def replay(
@@ -109,7 +108,42 @@ def replay(
         macro_steps: take as many decode steps at once as leave the scheduler nothing to decide.
             The result is the same, to the last bit, as step by step.
     """
-    return _Replay(config, cost, macro_steps).run(trace)
+    pool = PagePool(1 + -(-config.kv_tokens // config.page_size), config.page_size)
+    pages = PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
+    executor = SimExecutor(lambda seq: ANSWER, cost)
+    scheduler = Scheduler(
+        pages=pages,
+        policy=build_policy(config.policy),
+        siblings=build_siblings(config.siblings),
+        growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
+        retract=LeastProgress(),
+        tokenizer=NoText(),
+        limits=Limits(config.max_running, config.token_budget, 16, config.max_context_len),
+        seed=config.seed,
+        now=executor.now,
+    )
+    return drive(trace, scheduler, executor, cost if macro_steps else None)
+
+
+def drive(
+    trace: Iterable[Arrival],
+    scheduler: Scheduler,
+    executor: SimExecutor,
+    macro_cost: Roofline | None,
+) -> Served:
+    """Serve a trace on a scheduler that has nothing else to do.
+
+    Args:
+        trace: requests by time of arrival, counted from now on the executor's clock.
+        scheduler: plans and commits.
+        executor: runs the plans; its answers are of `ANSWER` meanwhile.
+        macro_cost: the executor's own cost, for macro-steps; None goes step by step.
+    """
+    before = executor.say(lambda seq: ANSWER)
+    try:
+        return _Replay(scheduler, executor, macro_cost).run(trace)
+    finally:
+        executor.say(before)
 
 
 class NoText:
@@ -142,22 +176,11 @@ class NoText:
 class _Replay:
     """One replay: the scheduler on its virtual clock, and what became of each request."""
 
-    def __init__(self, config: ReplayConfig, cost: Roofline, macro_steps: bool) -> None:
-        self.cost, self.macro_steps = cost, macro_steps
-        pool = PagePool(1 + -(-config.kv_tokens // config.page_size), config.page_size)
-        self.pages = PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
-        self.executor = SimExecutor(lambda seq: ANSWER, cost)
-        self.scheduler = Scheduler(
-            pages=self.pages,
-            policy=build_policy(config.policy),
-            siblings=build_siblings(config.siblings),
-            growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
-            retract=LeastProgress(),
-            tokenizer=NoText(),
-            limits=Limits(config.max_running, config.token_budget, 16, config.max_context_len),
-            seed=config.seed,
-            now=self.executor.now,
-        )
+    def __init__(
+        self, scheduler: Scheduler, executor: SimExecutor, macro_cost: Roofline | None
+    ) -> None:
+        self.scheduler, self.executor, self.macro_cost = scheduler, executor, macro_cost
+        self.start_s = executor.now()
         # A column a fact, for a million requests take a few bytes each.
         self.times = {name: array("d") for name in ("arrived", "queued", "ttft", "e2e")}
         self.counts = {name: array("q") for name in ("prompt", "cached", "output")}
@@ -168,20 +191,21 @@ class _Replay:
         scheduler, executor = self.scheduler, self.executor
         coming = iter(trace)
         following = next(coming, None)
+        start_s = self.start_s
         while following is not None or scheduler.has_work:
             if not scheduler.has_work and following is not None:
-                executor.advance_to(following.time_s)
-            while following is not None and following.time_s <= executor.now():
+                executor.advance_to(start_s + following.time_s)
+            while following is not None and start_s + following.time_s <= executor.now():
                 self._add(following)
                 following = next(coming, None)
             plan = scheduler.plan()
             if plan is None:
                 self._note(scheduler.take_events())
                 continue
-            limit = scheduler.repeats(plan) if self.macro_steps else 1
-            if limit > 1:
-                until_s = math.inf if following is None else following.time_s
-                steps = executor.repeat(self.cost.repeated(plan), limit, until_s)
+            limit = scheduler.repeats(plan) if self.macro_cost is not None else 1
+            if limit > 1 and self.macro_cost is not None:
+                until_s = math.inf if following is None else start_s + following.time_s
+                steps = executor.repeat(self.macro_cost.repeated(plan), limit, until_s)
                 scheduler.commit_repeated(plan, ANSWER, steps)
             else:
                 self._note(scheduler.commit(plan, executor.wait(executor.submit(plan))))
@@ -198,7 +222,7 @@ class _Replay:
         self.times["arrived"][index] = arrival.time_s
         # A request that arrives during a step is seen at its end; it has waited since.
         for name in ("queued", "ttft"):
-            self.times[name][index] = self.executor.now() - arrival.time_s
+            self.times[name][index] = self.executor.now() - self.start_s - arrival.time_s
         self.times["e2e"][index] = math.nan
         self.counts["prompt"][index] = len(arrival.tokens)
         try:
@@ -213,8 +237,9 @@ class _Replay:
             if completion.finish.kind is FinishKind.ABORT:
                 self.refused += 1
                 continue
-            index = int(completion.id)
-            self.times["e2e"][index] = self.executor.now() - self.times["arrived"][index]
+            index = int(completion.id.removeprefix("trace-"))
+            since = self.start_s + self.times["arrived"][index]
+            self.times["e2e"][index] = self.executor.now() - since
             self.times["queued"][index] += completion.queued_s
             self.times["ttft"][index] += completion.ttft_s
             self.counts["cached"][index] = completion.cached_tokens
@@ -225,7 +250,7 @@ class _Replay:
         counts = {name: np.array(column) for name, column in self.counts.items()}
         return Served(
             stats=self.scheduler.stats,
-            clock_s=self.executor.now(),
+            elapsed_s=self.executor.now() - self.start_s,
             arrived_s=times["arrived"],
             queued_s=times["queued"],
             ttft_s=times["ttft"],
@@ -235,5 +260,4 @@ class _Replay:
             output_tokens=counts["output"],
             families=self.families,
             refused=self.refused,
-            evicted_tokens=self.pages.evicted_pages * self.pages.pool.page_size,
         )

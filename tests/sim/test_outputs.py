@@ -19,7 +19,7 @@ def answer(script, prompt, arrival=0, temperature=0.0, limit=200):
     params = SamplingParams(max_new_tokens=limit, temperature=temperature)
     seq = Sequence(
         Request("r", tuple(prompt), params), np.array(prompt, np.int64),
-        OutputText(TOKENIZER, params), TOKENIZER.end_ids, arrival, arrival, 0.0,
+        OutputText(TOKENIZER, params), TOKENIZER.end_ids, arrival, arrival, 0.0, 10_000,
     )  # fmt: skip
     out = []
     while len(out) < limit and (not out or out[-1] not in TOKENIZER.end_ids):
