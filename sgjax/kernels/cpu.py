@@ -18,8 +18,8 @@ Carry = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 NEGATIVE = -1e30
 """Stands for minus infinity where infinity minus infinity could arise."""
 
-MAX_BUNDLE = 4
-"""Kv heads whose products are worth doing as one, where there is a single query token."""
+MAX_BUNDLE, MAX_BUNDLE_ROWS = 4, 10
+"""Kv heads, and their query heads, worth doing as one product for a single query token."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,11 @@ class CpuAttention:
         """See `Attention`."""
         k_pool = storage.write(k_pool, k, layout.out_slots)
         v_pool = storage.write(v_pool, v, layout.out_slots)
-        return self.read(q, k_pool, v_pool, layout), k_pool, v_pool
+        return self._read(q, k_pool, v_pool, layout), k_pool, v_pool
 
-    def read(self, q: jax.Array, k_pool: jax.Array, v_pool: jax.Array, layout: Layout) -> jax.Array:
+    def _read(
+        self, q: jax.Array, k_pool: jax.Array, v_pool: jax.Array, layout: Layout
+    ) -> jax.Array:
         """Attend to what is in the pool; see `Attention`."""
         T, H, HD = q.shape
         K = k_pool.shape[1] // HD
@@ -63,7 +65,9 @@ class CpuAttention:
         parts = []
         if D:
             limits = layout.kv_lens[:D, None]
-            out = self._attend(grouped[:D, None], limits, table[:D], k_pool, v_pool, _bundle(K))
+            out = self._attend(
+                grouped[:D, None], limits, table[:D], k_pool, v_pool, _bundle(K, H // K)
+            )
             parts.append(out[:, 0])
         if G:
             # Padded queries of a block see nothing.
@@ -151,13 +155,15 @@ class CpuAttention:
         return jnp.moveaxis(found, 2, 1).reshape(B * n, C, width), "acw"
 
 
-def _bundle(num_kv_heads: int) -> int:
-    """Return how many kv heads to treat as one: the largest divisor of K up to MAX_BUNDLE.
+def _bundle(num_kv_heads: int, group: int) -> int:
+    """Return how many kv heads of `group` query heads each to treat as one in decode rows.
 
-    One product of H query rows with whole rows of the pool, most of it multiplied by zero, beats K
-    products of H / K rows with strided slices: with few query rows the time goes into reading keys.
+    With few query heads the time of a product goes into reading keys, not into arithmetic. One
+    product of several heads at once, most of it multiplied by zero, reads whole rows of the pool;
+    a product for each head reads strided slices.
     """
-    return max(m for m in range(1, MAX_BUNDLE + 1) if num_kv_heads % m == 0)
+    fitting = (m for m in range(2, MAX_BUNDLE + 1) if m * group <= MAX_BUNDLE_ROWS)
+    return max((m for m in fitting if num_kv_heads % m == 0), default=1)
 
 
 def _einsum(spec: str, x: jax.Array, y: jax.Array) -> jax.Array:

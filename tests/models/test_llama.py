@@ -93,6 +93,16 @@ def test_bfloat16_follows_float32():
     assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_products_of_bfloat16_are_summed_in_float32(rows):
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((rows, 576)), jnp.bfloat16)
+    w = jnp.asarray(np.random.default_rng(1).standard_normal((24, 576)), jnp.bfloat16)
+    got = llama.linear(x, w)
+    assert got.dtype == jnp.float32
+    # A sum rounded to bfloat16 would be off by up to 0.1 here.
+    np.testing.assert_allclose(got, np.float32(x) @ np.float32(w).T, rtol=0, atol=1e-3)
+
+
 def test_one_row_is_computed_like_many():
     x = np.random.default_rng(0).standard_normal((3, 24), np.float32)
     w = np.random.default_rng(1).standard_normal((5, 24), np.float32)
