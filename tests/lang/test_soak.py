@@ -184,9 +184,13 @@ def one_round(number: int) -> tuple[int, int]:
 
 
 def test_programs_with_forks_selects_streams_and_failures_never_hang_or_leak() -> None:
+    total_failed = total_injected = 0
     for number in range(ROUNDS):
         faulthandler.dump_traceback_later(ROUND_LIMIT_S, exit=True)
         failed, injected = one_round(number)
         faulthandler.cancel_dump_traceback_later()
         assert failed <= injected
-        assert bool(injected) == bool(number % 2)
+        total_failed += failed
+        total_injected += injected
+    print(f"{ROUNDS} rounds: {total_injected} failures injected, {total_failed} programs failed")
+    assert 0 < total_failed
