@@ -6,8 +6,12 @@ owns which interval); the scheduler only says when.
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from sgjax.cache import InsertReason, Match, Owner, PagePool, PrefixCache
 from sgjax.schedule.sequence import Sequence
+
+_NO_PAGES = np.empty(0, np.int32)
 
 
 class PageKeeper:
@@ -110,9 +114,13 @@ class PageKeeper:
         """
         self.pool.check()
         self.cache.check()
-        counts, own = self.pool.counts(), 0
+        cached, own = [_NO_PAGES], [_NO_PAGES]
         for seq in running:
+            shared = seq.shared // self.pool.page_size
             assert seq.pages.length >= -(-seq.num_computed // self.pool.page_size)
-            own += seq.pages.length - seq.shared // self.pool.page_size
-        assert counts["sequence"] == own, f"{counts['sequence']} sequence pages, {own} in use"
-        assert counts["tree"] == self.cache.num_pages
+            cached.append(seq.pages.view(0, shared))
+            own.append(seq.pages.view(shared))
+        tree, sequences = (self.pool.owned_by(o) for o in (Owner.TREE, Owner.SEQUENCE))
+        assert np.isin(np.concatenate(cached), tree).all(), "a cached page is not the tree's"
+        assert np.array_equal(np.sort(np.concatenate(own)), sequences), "pages leaked or shared"
+        assert len(tree) == self.cache.num_pages

@@ -20,6 +20,7 @@ from sgjax.schedule.spec import AdmitSpec, FcfsSpec
 from sgjax.sim import SimExecutor, hashed_tokens, linear_cost
 from sgjax.tokens.byte import ByteTokenizer
 from sgjax.types import Completion, Delta, Request, SamplingParams
+from tests.schedule.kv_memory import KvMemory
 
 VOCAB = 60
 """Scripted tokens are printable bytes from 60 on and 60 of them, so texts are ASCII."""
@@ -65,6 +66,8 @@ class Bench:
             now=self.executor.now,
             debug_checks=checks,
         )
+        self.memory = KvMemory(pool.num_pages, pool.page_size)
+        self._checks = checks
         self.plans: list[Plan] = []
         self.deltas: dict[str, list[Delta]] = {}
         self.done: dict[str, Completion] = {}
@@ -81,6 +84,8 @@ class Bench:
             self._hear(self.scheduler.take_events())
             return None
         self.plans.append(plan)
+        if self._checks:
+            self.memory.run(plan)
         self._hear(self.scheduler.commit(plan, self.executor.wait(self.executor.submit(plan))))
         return plan
 

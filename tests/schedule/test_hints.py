@@ -2,7 +2,10 @@
 
 import random
 
+import pytest
+
 from sgjax.cache import ManualSpec
+from sgjax.errors import ConfigError, PromptTooLong
 from sgjax.types import FinishKind, Wants
 from tests.schedule.harness import Bench, Setup, ask, family, words
 
@@ -41,6 +44,42 @@ def test_a_hint_is_pinned_until_its_last_follower_is_admitted() -> None:
     bench.add(ask("1", prompts[1], 2, after="h"))
     done = bench.run()
     assert done["1"].cached_tokens == 60
+
+
+def test_a_release_keeps_the_pin_for_followers_that_wait_in_the_queue() -> None:
+    rng = random.Random(20)
+    prompts = family(rng, 2, 60, 3)
+    bench = Bench(Setup(pages=100, max_running=1))
+    bench.add(hint("h", prompts[0][:60], 5))
+    bench.drain()
+    bench.add(ask("stranger", words(rng, 35), 2))  # goes first, and could use the prefix's pages
+    bench.add(ask("0", prompts[0], 2, after="h"))
+    bench.scheduler.release_hint("h")
+    assert bench.run()["0"].cached_tokens == 60
+
+
+def test_the_id_of_a_hint_is_in_use_until_its_followers_came() -> None:
+    prompts = family(random.Random(21), 2, 60, 3)
+    bench = Bench()
+    bench.add(hint("h", prompts[0][:60], 1))
+    bench.drain()
+    with pytest.raises(ConfigError, match="in use"):
+        bench.add(hint("h", prompts[1], 1))
+    bench.add(ask("0", prompts[0], 2, after="h"))
+    bench.drain()
+    bench.done.clear()
+    bench.add(hint("h", prompts[1], 0))
+    bench.run()
+
+
+def test_a_refused_follower_lets_the_pin_go() -> None:
+    bench = Bench(Setup(max_context_len=50))
+    prompt = words(random.Random(22), 30)
+    bench.add(hint("h", prompt, 1))
+    bench.drain()
+    with pytest.raises(PromptTooLong):
+        bench.add(ask("0", prompt * 2, 2, after="h"))
+    bench.run()
 
 
 def test_hint_pins_fall_when_nothing_else_can_run() -> None:

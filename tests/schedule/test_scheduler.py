@@ -232,6 +232,15 @@ def test_a_bad_request_is_refused_and_nothing_else_is_harmed(request_, error, sa
     assert bench.scheduler.stats.requests == 1
 
 
+def test_an_output_that_only_the_context_limits_is_not_expected_to_outgrow_it() -> None:
+    rng = random.Random(16)
+    bench = Bench(Setup(pages=500, max_context_len=50, growth=1.0, token_budget=256))
+    bench.add(*(ask(str(i), words(rng, 10), 10**9) for i in range(8)))
+    bench.step()
+    assert bench.scheduler.num_running == 8
+    assert {len(c.output_ids) for c in bench.run().values()} == {40}
+
+
 def test_aged_lpm_bounds_the_wait_of_a_starved_family() -> None:
     def wait(policy) -> float:
         rng = random.Random(15)
