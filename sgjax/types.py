@@ -60,7 +60,8 @@ class SamplingParams:
 
     Attributes:
         max_new_tokens: tokens to generate at most, >= 1.
-        min_new_tokens: end ids and stop ids are masked until so many tokens are out.
+        min_new_tokens: until so many tokens are out, end ids and stop ids are masked and stop
+            strings do not end the output.
         stop: strings that end the output when they appear in its text.
         stop_token_ids: ids that end the output, beside the model's own end ids.
         temperature: 0 is greedy; else logits are divided by it, up to 1e6.

@@ -23,7 +23,7 @@ class OutputText:
 
     Args:
         tokenizer: gives each token's bytes.
-        params: `stop`, `no_stop_trim` and `skip_special_tokens` are used.
+        params: `stop`, `min_new_tokens`, `no_stop_trim` and `skip_special_tokens` are used.
     """
 
     __slots__ = (
@@ -33,8 +33,9 @@ class OutputText:
         "_fed",
         "_finished",
         "_last_id",
-        "_longest",
         "_match",
+        "_min_tokens",
+        "_num_tokens",
         "_skipped",
         "_stops",
         "_tokenizer",
@@ -45,7 +46,8 @@ class OutputText:
         self._tokenizer = tokenizer
         # Shortest first: of two stop strings that begin together the shorter is complete first.
         self._stops = tuple((s, s.encode()) for s in sorted(params.stop, key=len))
-        self._longest = max((len(data) for _, data in self._stops), default=0)
+        self._min_tokens = params.min_new_tokens
+        self._num_tokens = 0
         self._trim = not params.no_stop_trim
         self._skipped = tokenizer.special_ids if params.skip_special_tokens else frozenset()
         self._data = bytearray()
@@ -65,7 +67,8 @@ class OutputText:
         """Feed one output token.
 
         Returns:
-            The stop string that the text so far contains (the one that begins first), or None.
+            The stop string that the text contains (the one that begins first), or None; one that
+            was complete before `min_new_tokens` does not count.
         """
         data = self._data
         self._last_id = token_id
@@ -73,7 +76,9 @@ class OutputText:
         if token_id not in self._skipped:
             data += self._tokenizer.token_bytes(token_id)
         if self._stops and self._match is None:
-            self._match = self._search(max(0, old - self._longest + 1))
+            self._num_tokens += 1
+            if self._num_tokens >= self._min_tokens:
+                self._match = self._search(old)
         return self._match[2] if self._match else None
 
     def append_many(self, token_id: int, count: int) -> None:
@@ -112,11 +117,11 @@ class OutputText:
         self._finished = True
         return self.text
 
-    def _search(self, start: int) -> tuple[int, int, str] | None:
-        """Return the match that begins first at or after byte `start`."""
+    def _search(self, seen: int) -> tuple[int, int, str] | None:
+        """Return the match that begins first, of those that end after byte `seen`."""
         best: tuple[int, int, str] | None = None
         for stop, data in self._stops:
-            at = self._data.find(data, start)
+            at = self._data.find(data, max(0, seen - len(data) + 1))
             if at >= 0 and (best is None or at < best[0]):
                 best = (at, at + len(data), stop)
         return best

@@ -144,6 +144,13 @@ def test_of_two_stop_strings_the_one_that_begins_first_wins() -> None:
     assert out.finish("abc") == "x"
 
 
+def test_stop_strings_count_only_from_min_new_tokens_on() -> None:
+    out = output([b"a", b"b", b"c"], stop=["ab", "ca"], min_new_tokens=4)
+    stops = [out.append(100 + token) for token in (0, 1, 2, 0)]  # abca
+    assert stops == [None, None, None, "ca"]
+    assert out.finish("ca") == "ab"
+
+
 def test_a_match_stays_reported_while_tokens_follow() -> None:
     out = output([b"a.", b"b"], stop=["."])
     assert out.append(100) == "."
