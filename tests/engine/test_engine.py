@@ -88,6 +88,28 @@ def test_stream_of_a_list_says_which_prompt_each_piece_belongs_to(engine) -> Non
     assert [last[i]["output_ids"] for i in range(2)] == [f["output_ids"] for f in finals]
 
 
+def test_a_stream_never_shows_what_a_stop_string_cuts_off(engine) -> None:
+    # Printable text, so that a stop string of two characters spans two tokens.
+    params = {**GREEDY, "max_new_tokens": 24, "logit_bias": dict.fromkeys(range(97, 123), 50.0)}
+    params["frequency_penalty"] = 2.0  # and hardly the same character again and again
+    whole = engine.generate("Hello", params)["text"]
+    stop = whole[9:11]
+    expected = whole[: whole.index(stop)]
+    pieces = [p["text"] for p in engine.generate("Hello", {**params, "stop": stop}, stream=True)]
+    assert pieces[-1] == expected
+    assert all(expected.startswith(piece) for piece in pieces)
+    kept = engine.generate("Hello", {**params, "stop": stop, "no_stop_trim": True})
+    assert kept["text"] == expected + stop
+    assert kept["meta_info"]["finish_reason"] == {"type": "stop", "matched": stop}
+
+
+def test_n_samples_stream_as_one_call(engine) -> None:
+    params = {"temperature": 1.0, "max_new_tokens": 6, "n": 2, "seed": 5}
+    finals = engine.generate("Hello", params)
+    last = {p["index"]: p for p in engine.generate("Hello", params, stream=True)}
+    assert [last[i]["output_ids"] for i in range(2)] == [f["output_ids"] for f in finals]
+
+
 def test_a_stream_that_is_closed_aborts_its_request(engine) -> None:
     stream = engine.generate("Hello", {**GREEDY, "max_new_tokens": 200}, stream=True)
     next(stream)

@@ -115,6 +115,19 @@ def test_share_planned_admits_siblings_in_the_same_step() -> None:
     assert len(bench.plans) == 1
 
 
+def test_a_prompt_that_is_cached_whole_still_computes_a_token() -> None:
+    prompt = words(random.Random(17), 50)
+    bench = Bench()
+    bench.add(ask("first", prompt, 1))
+    bench.run()
+    assert bench.pages.pool.counts()["tree"] == 50
+    bench.add(ask("again", prompt, 1))
+    plan = bench.step()
+    assert plan is not None
+    assert [(row.start, row.end) for row in plan.rows] == [(49, 50)]
+    assert bench.run()["again"].cached_tokens == 49
+
+
 def test_equal_prompts_run_at_once_and_free_their_duplicates() -> None:
     prompt = words(random.Random(8), 50)
     bench = Bench(Setup(token_budget=1024))
