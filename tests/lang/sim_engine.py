@@ -1,6 +1,7 @@
 """An engine without a device: the real loop and scheduler over the simulator, for the language."""
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -105,7 +106,13 @@ class SimEngine:
         self._loop.stop()
 
     def check_idle(self) -> None:
-        """Verify that nothing leaks: no sequence holds pages, nothing is pinned."""
+        """Verify that nothing leaks: no sequence holds pages, nothing is pinned.
+
+        A hint may outlive the programs that announced it; it is given time to finish.
+        """
+        deadline = time.monotonic() + 10.0
+        while self._loop.call(lambda: self.scheduler.has_work) and time.monotonic() < deadline:
+            time.sleep(0.001)
 
         def check() -> None:
             counts = self.pages.pool.counts()
