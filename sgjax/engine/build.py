@@ -25,12 +25,17 @@ from sgjax.engine.config import (
 )
 from sgjax.engine.executor import JaxExecutor
 from sgjax.engine.loop import EngineLoop
+from sgjax.engine.masks import MaskTable
 from sgjax.engine.pack import Ladder
 from sgjax.errors import ConfigError, UnsupportedBackend
+from sgjax.fsm.cache import GrammarCache, GrammarCompiler
+from sgjax.fsm.kernels import Kernels, load_kernels
+from sgjax.fsm.spec import build_jump
 from sgjax.kernels.base import Attention
 from sgjax.kernels.select import select_attention
 from sgjax.models.config import ModelConfig
 from sgjax.models.load import load_model
+from sgjax.models.pull import default_cache_dir
 from sgjax.schedule import (
     AdaptiveGrowth,
     LeastProgress,
@@ -55,6 +60,8 @@ class Parts:
     scheduler: Scheduler
     executor: JaxExecutor
     attention: Attention
+    grammars: GrammarCache
+    kernels: Kernels
     loop: EngineLoop
 
     def info(self) -> dict[str, Any]:
@@ -68,6 +75,8 @@ class Parts:
             "device": device.device_kind,
             "executor": self.executor.kind,
             "attention": self.attention.name,
+            "grammar_kernels": self.kernels.name,
+            "grammars": dataclasses.asdict(self.grammars.stats),
             "versions": {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")},
             **dataclasses.asdict(stats),
             "cache_hit_rate": stats.cached_tokens / max(stats.prompt_tokens, 1),
@@ -134,7 +143,9 @@ def build(config: EngineConfig) -> Parts:
         page_size=size,
         kv_dtype=kv_dtype,
         valid_vocab=valid_vocab,
-        num_mask_rows=1,
+        masks=MaskTable(
+            -(-model.config.vocab_size // 32), config.grammar.table_bytes, config.max_running
+        ),
     )
     if config.warmup == "full":
         executor.warm_up()
@@ -149,9 +160,26 @@ def build(config: EngineConfig) -> Parts:
         seed=config.seed,
         now=executor.now,
         debug_checks=config.debug_checks,
+        jump=build_jump(config.grammar.jump, model.tokenizer),
     )
-    loop = EngineLoop(scheduler, executor)
-    return Parts(config, model.config, model.tokenizer, pages, scheduler, executor, attention, loop)
+    kernels = load_kernels(config.grammar.kernels, default_cache_dir() / "native")
+    grammars = GrammarCache(
+        GrammarCompiler(model.tokenizer, model.config.vocab_size, kernels, config.grammar),
+        config.grammar.reuse,
+    )
+    loop = EngineLoop(scheduler, executor, grammars=grammars)
+    return Parts(
+        config,
+        model.config,
+        model.tokenizer,
+        pages,
+        scheduler,
+        executor,
+        attention,
+        grammars,
+        kernels,
+        loop,
+    )
 
 
 def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size: int) -> Ladder:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from sgjax.cache import CacheSpec, EvictionSpec, LruSpec, TreeSpec
 from sgjax.errors import ConfigError
+from sgjax.fsm.spec import GrammarSpec
 from sgjax.schedule import PolicySpec, SiblingsSpec
 from sgjax.schedule.spec import DeferSpec, LpmSpec
 from sgjax.sim.build import SimSpec
@@ -78,6 +79,7 @@ class EngineConfig:
         policy: the order of admission.
         siblings: what to do about a prefix that is being computed.
         executor: what runs the steps: JAX on a device, or a simulated device.
+        grammar: how constraints are compiled and applied.
         attention: backend of attention; "auto" takes the platform's own.
         shared_prefix: whether a step attends once to the pages that its sequences share; None does
             where the backend of attention can.
@@ -101,6 +103,7 @@ class EngineConfig:
     policy: PolicySpec = field(default_factory=LpmSpec)
     siblings: SiblingsSpec = field(default_factory=DeferSpec)
     executor: ExecutorSpec = field(default_factory=JaxSpec)
+    grammar: GrammarSpec = field(default_factory=GrammarSpec)
     attention: str = "auto"
     shared_prefix: SharedPrefixSpec | None = None
     seed: int = 0

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from sgjax.engine.config import SharedPrefixSpec
+from sgjax.engine.masks import MaskTable
 from sgjax.engine.pack import Ladder, Shape, dummy_batch, pack, row_slots
 from sgjax.engine.step import StepArrays, step
 from sgjax.kernels.base import Attention
@@ -59,7 +59,7 @@ class JaxExecutor:
         page_size: S tokens a page.
         kv_dtype: "float32" or "bfloat16".
         valid_vocab: ids below it may be sampled (rule 11).
-        num_mask_rows: U rows of the mask table; row 0 allows everything.
+        masks: the masks of grammars.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class JaxExecutor:
         page_size: int,
         kv_dtype: str,
         valid_vocab: int,
-        num_mask_rows: int,
+        masks: MaskTable,
     ) -> None:
         self._config = config
         self._weights = weights
@@ -81,8 +81,7 @@ class JaxExecutor:
         self._page_size = page_size
         self._platform = jax.default_backend()
         self._kv = make_kv(config, num_pages * page_size, kv_dtype, self._platform)
-        words = -(-config.vocab_size // 32)
-        self._masks = jnp.full((num_mask_rows, words), 0xFFFFFFFF, jnp.uint32)
+        self._masks = masks
         self._attention = attention
         self._shared_prefix = shared_prefix
         self._valid_vocab = valid_vocab
@@ -108,7 +107,12 @@ class JaxExecutor:
         """Start a step."""
         started_s = self.now()
         shape, batch = pack(
-            plan, self._ladder, self._page_size, self._config.vocab_size, self._shared_prefix
+            plan,
+            self._ladder,
+            self._page_size,
+            self._config.vocab_size,
+            self._shared_prefix,
+            self._masks.rows(plan),
         )
         return Submitted(plan, shape, self._run(shape, batch), started_s)
 
@@ -136,7 +140,7 @@ class JaxExecutor:
             self._config,
             self._weights,
             self._kv,
-            self._masks,
+            self._masks.array,
             batch,
             attention=self._attention,
             top=shape.top,

@@ -1,7 +1,7 @@
 """EngineLoop: the one thread that owns Scheduler and Executor; all else talks to it by messages.
 
-Imports schedule and types. Inbox: commands, taken between steps. Outbox: each request's listener is
-called on the loop's thread with its deltas.
+Imports schedule, fsm and types. Inbox: commands, taken between steps. Outbox: each request's
+listener is called on the loop's thread with its deltas.
 """
 
 import atexit
@@ -13,7 +13,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sgjax.errors import SgjaxError
+from sgjax.errors import ConfigError, RequestAborted, SgjaxError
+from sgjax.fsm.cache import GrammarCache
+from sgjax.fsm.grammar import Grammar
 from sgjax.schedule import Executor, Scheduler
 from sgjax.types import Delta, Request
 
@@ -41,9 +43,20 @@ class EngineLoop:
         settle_s: seconds without a message to wait for before a step, after requests came or
             ended. A simulated step takes no time, so without a pause the virtual clock would run
             on while programs think about what they heard.
+        grammars: compiles constraints beside the loop; who has one waits for it outside. Without
+            it requests with constraints are refused.
     """
 
-    def __init__(self, scheduler: Scheduler, executor: Executor, settle_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        settle_s: float = 0.0,
+        grammars: GrammarCache | None = None,
+    ) -> None:
+        self._grammars = grammars
+        # Requests whose constraint is being compiled, by id.
+        self._compiling: dict[str, tuple[Request, Listener]] = {}
         self._settle_s = settle_s
         self._ended = False
         self._scheduler = scheduler
@@ -70,7 +83,7 @@ class EngineLoop:
     def abort(self, request_id: str) -> None:
         """Abort a request; nothing happens if it is over, or the loop is stopped."""
         # Behind the stop mark nobody reads the inbox any more, so this may land there.
-        self._inbox.put(lambda: void(self._scheduler.abort(request_id)))
+        self._inbox.put(lambda: self._abort(request_id))
 
     def release_hint(self, hint_id: str, followers: int | None) -> None:
         """Stop expecting so many followers of a hint; None: all that were not submitted."""
@@ -159,12 +172,55 @@ class EngineLoop:
         for request, listener in requests:
             if self._crash is not None:
                 self._tell(request.id, listener, self._crash)
-                continue
-            try:
-                self._scheduler.add(request)
-                self._listeners[request.id] = listener
-            except Exception as error:
+            elif request.constraint is None or self._grammars is None:
+                self._enter(request, listener, None)
+            elif request.id in self._compiling:
+                error = ConfigError(f"request id {request.id!r} is in use; give each its own")
                 self._tell(request.id, listener, error)
+            else:
+                future = self._grammars.request(request.constraint)
+                if future.done():
+                    self._enter(request, listener, future)
+                else:
+                    self._compiling[request.id] = (request, listener)
+                    future.add_done_callback(lambda done, r=request: self._wake(r, done))  # type: ignore[misc]
+
+    def _wake(self, request: Request, future: "Future[Grammar]") -> None:
+        """Tell the loop, from a compiler's thread, that a request can go on."""
+        # Behind the stop mark nobody reads the inbox, but then the listener has been told.
+        self._inbox.put(lambda: self._compiled(request, future))
+
+    def _compiled(self, request: Request, future: "Future[Grammar]") -> None:
+        found = self._compiling.get(request.id)
+        if found is not None and found[0] is request:  # else it was aborted meanwhile
+            del self._compiling[request.id]
+            self._enter(request, found[1], future)
+
+    def _enter(
+        self, request: Request, listener: Listener, future: "Future[Grammar] | None"
+    ) -> None:
+        try:
+            if future is not None and future.exception() is not None:
+                self._forgo(request)
+            self._scheduler.add(request, None if future is None else future.result())
+            self._listeners[request.id] = listener
+        except Exception as error:
+            self._tell(request.id, listener, error)
+
+    def _abort(self, request_id: str) -> None:
+        found = self._compiling.pop(request_id, None)
+        if found is None:
+            self._scheduler.abort(request_id)
+            return
+        request, listener = found
+        self._forgo(request)
+        error = RequestAborted(f"request {request_id!r} was aborted")
+        self._tell(request_id, listener, error)
+
+    def _forgo(self, request: Request) -> None:
+        """Tell a request's hint that it will not come."""
+        if request.after is not None:
+            self._scheduler.release_hint(request.after, 1)
 
     def _deliver(self, events: list[Delta]) -> None:
         for delta in events:
@@ -175,6 +231,8 @@ class EngineLoop:
 
     def _fail_all(self, error: Exception) -> None:
         listeners, self._listeners = self._listeners, {}
+        compiling, self._compiling = self._compiling, {}
+        listeners |= {name: listener for name, (_, listener) in compiling.items()}
         for request_id, listener in listeners.items():
             self._tell(request_id, listener, error)
 

@@ -122,7 +122,12 @@ class Adjustments:
 
 
 def pack(
-    plan: Plan, ladder: Ladder, page_size: int, vocab_size: int, shared_prefix: SharedPrefixSpec
+    plan: Plan,
+    ladder: Ladder,
+    page_size: int,
+    vocab_size: int,
+    shared_prefix: SharedPrefixSpec,
+    mask_rows: dict[int, int],
 ) -> tuple[Shape, Batch]:
     """Return the plan as host arrays, and their shape.
 
@@ -132,6 +137,7 @@ def pack(
         page_size: S.
         vocab_size: V; a top_k of V keeps all.
         shared_prefix: whether to plan shared runs.
+        mask_rows: rows of the mask table for constrained rows, by index in the plan.
     """
     adjusted = {
         index: adjustments(row.seq)
@@ -148,7 +154,7 @@ def pack(
         members = members_of(plan, slots, firsts)
         runs = plan_runs(members, shape.T, shape.B, shared_prefix.min_tokens)
         layout = dataclasses.replace(layout, shared=runs)
-    sampling = _pack_sampling(plan, slots, shape, vocab_size, adjusted)
+    sampling = _pack_sampling(plan, slots, shape, vocab_size, adjusted, mask_rows)
     return shape, Batch(tokens, layout, logit_rows, targets, sampling)
 
 
@@ -162,7 +168,7 @@ def dummy_batch(shape: Shape, vocab_size: int) -> Batch:
     """Return a batch of nothing but padding, for compiling a shape."""
     nothing = Plan(0, (), 0)
     layout, tokens, logit_rows, targets = _pack_tokens(nothing, [], shape, 1)
-    sampling = _pack_sampling(nothing, [], shape, vocab_size, {})
+    sampling = _pack_sampling(nothing, [], shape, vocab_size, {}, {})
     return Batch(tokens, layout, logit_rows, targets, sampling)
 
 
@@ -211,6 +217,7 @@ def _pack_sampling(
     shape: Shape,
     vocab_size: int,
     adjusted: dict[int, Adjustments],
+    mask_rows: dict[int, int],
 ) -> Sampling:
     B, Q = shape.B, shape.Q
     temperature, top_p, min_p = (_zeros(B, dtype=np.float32) for _ in range(3))
@@ -223,7 +230,7 @@ def _pack_sampling(
             continue
         seq, params = row.seq, row.seq.request.params
         position[b] = row.end
-        mask_row[b], pair_row[b] = seq.mask_row, seq.pair_row
+        mask_row[b] = mask_rows.get(index, 0)
         if params.temperature > 0:
             temperature[b] = params.temperature
             top_k[b] = vocab_size if params.top_k is None else min(params.top_k, vocab_size)

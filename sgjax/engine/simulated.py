@@ -18,6 +18,7 @@ from sgjax.models.config import ModelConfig
 from sgjax.models.gguf_file import GgufFile
 from sgjax.models.presets import load_preset, preset_names
 from sgjax.models.pull import default_cache_dir, pull, pulled_path
+from sgjax.fsm.spec import GrammarSpec
 from sgjax.schedule import (
     AdaptiveGrowth,
     LeastProgress,
@@ -89,6 +90,8 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
         ConfigError: unknown model or hardware, weights that do not fit, a context beyond the
             model's.
     """
+    if config.grammar != GrammarSpec():
+        raise UnsupportedBackend("a simulated engine takes no constraints; drop `grammar`")
     if config.shared_prefix is not None:
         raise ConfigError("shared_prefix is not simulated; leave it out with executor: sim")
     model = _architecture(spec.model or config.model)

@@ -50,8 +50,6 @@ def check_request(request: Request, limits: Limits, capacity: int) -> None:
         raise ConfigError("the prompt is empty; give it at least one token")
     if request.media:
         raise UnsupportedBackend("this engine takes no images or video; use a text prompt")
-    if request.constraint is not None:
-        raise UnsupportedBackend("this engine has no grammar; drop regex, json_schema, choices")
     if start is not None and not 0 <= start < length:
         raise ConfigError(
             f"logprob_start={start} is outside the prompt of {length} tokens; allowed: 0 to "

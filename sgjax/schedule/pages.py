@@ -106,6 +106,32 @@ class PageKeeper:
         seq.pages.truncate(0)
         seq.shared = seq.num_computed = 0
 
+    def truncate(self, seq: Sequence, num_tokens: int) -> None:
+        """Drop a running sequence's tokens from index `num_tokens` on, and their K/V.
+
+        Pages of the cache are never written: where the cut falls inside what the cache owns, the
+        sequence keeps its whole pages before the cut and computes the rest anew.
+        """
+        size = self.pool.page_size
+        seq.tokens.truncate(num_tokens)
+        seq.num_computed = min(seq.num_computed, num_tokens)
+        if seq.node is None:
+            return
+        if num_tokens < seq.shared:
+            own = seq.pages.view(seq.shared // size)
+            match = self.cache.match(seq.tokens.view(0, num_tokens // size * size))
+            self.cache.pin(match.node)
+            self.cache.unpin(seq.node)
+            self.pool.free(own, Owner.SEQUENCE)
+            seq.node, seq.shared = match.node, match.num_tokens
+            seq.num_computed = match.num_tokens
+            seq.pages.replace_front(match.pages)
+            seq.pages.truncate(len(match.pages))
+        kept = -(-num_tokens // size)
+        if seq.pages.length > kept:
+            self.pool.free(seq.pages.view(kept), Owner.SEQUENCE)
+            seq.pages.truncate(kept)
+
     def check(self, running: Iterable[Sequence]) -> None:
         """Verify that every page is owned exactly once and every running page table is right.
 

@@ -1,7 +1,7 @@
 """The Scheduler: which sequences run, in which order, on which pages.
 
-Imports types, tokens, cache and its neighbours; no jax. One thread owns it. It plans a step, an
-executor runs it, it commits what came back::
+Imports types, tokens, cache, fsm and its neighbours; no jax. One thread owns it. It plans a step,
+an executor runs it, it commits what came back::
 
     waiting --admit--> running (extending -> decoding) --finish--> gone
        ^                  |
@@ -18,8 +18,11 @@ from numpy.typing import NDArray
 
 from sgjax.cache import InsertReason
 from sgjax.errors import ConfigError, OutOfPages, RequestAborted, SgjaxError
+from sgjax.fsm.grammar import Grammar
+from sgjax.fsm.jump import JumpMode, NoJump
 from sgjax.schedule import ahead
 from sgjax.schedule.checks import Limits, check_request
+from sgjax.schedule.constrain import Constrainer, check_constraint
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.hints import Hints
 from sgjax.schedule.outcome import build_completion
@@ -50,6 +53,7 @@ class Scheduler:
         seed: for requests without a seed of their own.
         now: clock in seconds (the executor's: virtual in simulation).
         debug_checks: verify the page invariant after every step.
+        jump: what happens where a constraint forces text.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Scheduler:
         seed: int,
         now: Callable[[], float],
         debug_checks: bool = False,
+        jump: JumpMode = NoJump(),  # noqa: B008 - it has no state
     ) -> None:
         self._pages = pages
         self._policy = policy
@@ -84,11 +89,16 @@ class Scheduler:
         self._arrivals = 0
         self._steps = 0
         self.stats = SchedulerStats()
+        self._constrainer = Constrainer(jump, tokenizer, pages, self.stats)
 
     # ---------------------------------------------------------------- requests come and go
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Request, grammar: Grammar | None = None) -> None:
         """Enqueue a request.
+
+        Args:
+            request: what is asked.
+            grammar: its constraint, compiled.
 
         Raises:
             PromptTooLong: the prompt leaves no room for a token in the context or in the pool.
@@ -98,6 +108,7 @@ class Scheduler:
             if request.id in self._alive or self._hints.is_live(request.id):
                 raise ConfigError(f"request id {request.id!r} is in use; give each its own")
             check_request(request, self._limits, self._pages.capacity_tokens)
+            check_constraint(request, grammar)
         except SgjaxError:
             self._hints.forgo(request.after, 1)
             raise
@@ -116,6 +127,8 @@ class Scheduler:
             arrived_s=self._now(),
             max_tokens=self._limits.max_context_len,
         )
+        if grammar is not None:
+            self._constrainer.begin(seq, grammar)
         if request.after is None or not self._hints.hold(seq):
             self._queue.add(seq)
         self._alive[request.id] = seq
@@ -360,7 +373,7 @@ class Scheduler:
                 continue
             seq.num_computed = row.end
             if row.sample:
-                if seq.tokens.length == seq.num_prompt:
+                if seq.first_token_s < 0:
                     self._offer_computed(seq)
                 self._append(seq, next_tokens[index], index, out)
             elif row.end < seq.tokens.length:
@@ -421,6 +434,8 @@ class Scheduler:
             self._finish(seq, FinishReason(FinishKind.STOP, token))
         elif stop is not None:
             self._finish(seq, FinishReason(FinishKind.STOP, stop))
+        elif seq.grammar is not None and (reason := self._constrainer.step(seq, token)):
+            self._finish(seq, reason)
         elif seq.max_growth <= 0:
             self._finish(seq, FinishReason(FinishKind.LENGTH))
         elif request.stream:

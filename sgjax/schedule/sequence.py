@@ -1,6 +1,6 @@
 """Sequence: the one mutable per-request object, owned by the Scheduler.
 
-Imports types, tokens and cache. Executors read it while they pack a plan; nobody but the
+Imports types, tokens, fsm and cache. Executors read it while they pack a plan; nobody but the
 scheduler writes it.
 """
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgjax.cache.base import CacheNode, Keys
+from sgjax.fsm.grammar import Grammar
 from sgjax.tokens.detokenize import OutputText
 from sgjax.types import Request, TokenLogprob
 
@@ -106,8 +107,8 @@ class Sequence:
         end_ids: ids that end this output.
         ended: finished, failed or aborted; a step in flight may still hold a row of it.
         forced: output tokens appended by jump-forward.
-        grammar_state: state of the constraint, an int; meaningless without a constraint.
-        mask_row, pair_row: rows of the executor's mask table for the next sample; 0 allows all.
+        grammar: the compiled constraint, or None.
+        grammar_state: its state after the output so far.
         seed: the sample's seed.
         arrival: the scheduler's arrival number; defines fcfs order.
         arrived_s, admitted_s, first_token_s: on the scheduler's clock; -1 before it happened.
@@ -124,9 +125,9 @@ class Sequence:
         "ended",
         "first_token_s",
         "forced",
+        "grammar",
         "grammar_state",
         "input_logprobs",
-        "mask_row",
         "matched",
         "max_tokens",
         "node",
@@ -135,7 +136,6 @@ class Sequence:
         "output",
         "output_logprobs",
         "pages",
-        "pair_row",
         "request",
         "seed",
         "shared",
@@ -168,9 +168,8 @@ class Sequence:
         self.end_ids = end_ids
         self.ended = False
         self.forced = 0
+        self.grammar: Grammar | None = None
         self.grammar_state = 0
-        self.mask_row = 0
-        self.pair_row = 0
         self.seed = seed
         self.arrival = arrival
         self.arrived_s = arrived_s

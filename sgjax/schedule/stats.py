@@ -13,7 +13,9 @@ class SchedulerStats:
         cached_tokens: those found in the cache at first admission.
         computed_tokens: new tokens over all steps.
         completion_tokens: output tokens of all requests.
-        forced_tokens: output tokens appended by jump-forward.
+        jumps: how often forced text was appended.
+        forced_tokens: output tokens appended by jump-forward; each saves a pass of its row.
+        rolled_back_tokens: output tokens that a jump replaced; each takes such a pass back.
         forward_passes: steps.
         rows: rows over all steps; rows / forward_passes is the mean batch size.
         retractions: sequences sent back to the queue.
@@ -27,7 +29,9 @@ class SchedulerStats:
     cached_tokens: int = 0
     computed_tokens: int = 0
     completion_tokens: int = 0
+    jumps: int = 0
     forced_tokens: int = 0
+    rolled_back_tokens: int = 0
     forward_passes: int = 0
     rows: int = 0
     retractions: int = 0

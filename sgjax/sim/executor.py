@@ -1,7 +1,8 @@
 """SimExecutor: run plans on a virtual clock instead of a device.
 
-HOST, no jax. Imports schedule's protocol. The same scheduler, cache and policies run against it in
-property tests, in scheduling studies and at cluster scale; what it reports is simulated time.
+HOST, no jax. Imports schedule's protocol and fsm's masks. The same scheduler, cache and policies
+run against it in property tests, in scheduling studies and at cluster scale; what it reports is
+simulated time.
 """
 
 import zlib
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from sgjax.fsm.vocabulary import unpack_ids
 from sgjax.schedule import Plan, Sequence, StepOutput
 
 Script = Callable[[Sequence], int]
@@ -94,6 +96,24 @@ def hashed_tokens(vocab_size: int, reserved: int = 0) -> Script:
         return reserved + digest % (vocab_size - reserved)
 
     return script
+
+
+def allowed_tokens(script: Script) -> Script:
+    """Return a script that answers as `script` does, but within a sequence's constraint.
+
+    The answer picks one of the allowed tokens.
+    """
+
+    def pick(seq: Sequence) -> int:
+        token = script(seq)
+        if seq.grammar is None:
+            return token
+        row = seq.grammar.mask_row(seq.grammar_state)
+        allowed = unpack_ids(seq.grammar.rows[row])
+        assert len(allowed), "a constraint left nothing to say"
+        return int(allowed[token % len(allowed)])
+
+    return pick
 
 
 def linear_cost(step_s: float, token_s: float) -> Cost:

@@ -88,6 +88,19 @@ class OutputText:
             self._data += self._tokenizer.token_bytes(token_id) * (count - 1)
         self.append(token_id)
 
+    def append_forced(self, data: bytes) -> str | None:
+        """Feed text that a constraint forces, whatever tokens it is made of.
+
+        Returns:
+            As `append`.
+        """
+        old = len(self._data)
+        self._data += data
+        self._last_id, self._before_last = -1, len(self._data)
+        if self._stops and self._match is None:
+            self._match = self._search(max(0, old - self._longest + 1))
+        return self._match[2] if self._match else None
+
     def take(self) -> str:
         """Return the text that became certain since the last call.
 

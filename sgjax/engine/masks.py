@@ -1,0 +1,77 @@
+"""MaskTable: the masks of grammars on the device, as much of them as is in use.
+
+DEVICE. Imports jax, schedule and fsm's Grammar. Row 0 of the table allows everything. The rest is
+cut into blocks of rows; a block holds a run of one grammar's rows and is uploaded when a step first
+needs one of them, over the block that went unused for longest. What travels with a batch is row
+numbers (architecture section 5).
+"""
+
+from collections import OrderedDict
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sgjax.fsm.grammar import Grammar
+from sgjax.schedule import Plan
+
+BLOCK_ROWS = 16
+_MAX_BLOCKS = 1024
+
+
+class MaskTable:
+    """Hold masks u32[U, W] on the device.
+
+    Args:
+        num_words: W.
+        table_bytes: size of the table; it has one block for every row of a step at least.
+        max_rows: sampled rows in a step at most.
+    """
+
+    def __init__(self, num_words: int, table_bytes: int, max_rows: int) -> None:
+        block_bytes = BLOCK_ROWS * num_words * 4
+        blocks = max(max_rows, min(table_bytes // block_bytes, _MAX_BLOCKS))
+        self._num_words = num_words
+        # Block 0 holds row 0; numpy first, because a constant would be kept by the compiler too.
+        self.array: Any = jnp.asarray(
+            np.full(((1 + blocks) * BLOCK_ROWS, num_words), 0xFFFFFFFF, np.uint32)
+        )
+        self._free = list(range(blocks, 0, -1))
+        # (grammar, block of its rows) -> (block of the table, rows uploaded), least recent first.
+        self._resident: OrderedDict[tuple[Grammar, int], tuple[int, int]] = OrderedDict()
+        self._write = jax.jit(_write, donate_argnums=(0,))
+        self.uploads = 0
+
+    def rows(self, plan: Plan) -> dict[int, int]:
+        """Return the table row of each constrained row of a plan; upload what is missing."""
+        return {
+            index: self._locate(seq.grammar, seq.grammar.mask_row(seq.grammar_state))
+            for index, row in enumerate(plan.rows)
+            if row.sample and (seq := row.seq).grammar is not None
+        }
+
+    def _locate(self, grammar: Grammar, row: int) -> int:
+        key = (grammar, row // BLOCK_ROWS)
+        found = self._resident.get(key)
+        if found is None or row % BLOCK_ROWS >= found[1]:
+            found = self._upload(key, found[0] if found else None)
+        # Blocks of one step are the most recent ones, and there are enough blocks for a step.
+        self._resident.move_to_end(key)
+        return found[0] * BLOCK_ROWS + row % BLOCK_ROWS
+
+    def _upload(self, key: tuple[Grammar, int], block: int | None) -> tuple[int, int]:
+        if block is None:
+            block = self._free.pop() if self._free else self._resident.popitem(last=False)[1][0]
+        grammar, number = key
+        rows = grammar.rows[number * BLOCK_ROWS : (number + 1) * BLOCK_ROWS]
+        data = np.zeros((BLOCK_ROWS, self._num_words), np.uint32)
+        data[: len(rows)] = rows
+        self.array = self._write(self.array, data, np.int32(block * BLOCK_ROWS))
+        self._resident[key] = (block, len(rows))
+        self.uploads += 1
+        return block, len(rows)
+
+
+def _write(table: jax.Array, block: jax.Array, at: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_slice(table, block, (at, jnp.int32(0)))

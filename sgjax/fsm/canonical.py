@@ -1,0 +1,239 @@
+"""Canonical masks: only token sequences that the tokenizer itself would write.
+
+HOST. Imports its neighbours. A mask over all tokenisations lets a model spell a text in ways it
+never saw in training, and so shifts the distribution (paper, appendix B.3). Here a token may follow
+another only if the tokenizer writes the two side by side in some text, and only if the text can be
+finished so. Rows are worked out on demand, which costs time in states that allow much of the
+vocabulary.
+"""
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgjax.errors import GrammarError
+from sgjax.fsm.grammar import FsmGrammar
+from sgjax.fsm.jump import encode_bytes
+from sgjax.fsm.kernels import Ints, RowStore
+from sgjax.fsm.vocabulary import Vocabulary, pack_ids, unpack_ids
+from sgjax.tokens.base import Tokenizer
+
+Tail = tuple[int, ...]
+"""The last two tokens, or more where they begin or end inside a character."""
+
+
+class CanonicalPairs:
+    """Which token may follow which.
+
+    Args:
+        tokenizer: decides.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._known: dict[tuple[int, ...], bool] = {}
+
+    def allows(self, tail: Tail, token: int) -> bool:
+        """Return whether some text is written with `token` right behind `tail`.
+
+        Two tokens before it are looked at, because white space is cut by what follows it: of
+        three spaces and a word the last space goes with the word.
+
+        While a character is incomplete everything is allowed: only its last byte can tell.
+        """
+        ids = (*tail, token)
+        found = self._known.get(ids)
+        if found is None:
+            found = self._known[ids] = self._test(ids)
+        return found
+
+    def follow(self, tail: Tail, token: int) -> Tail:
+        """Return the tail after one more token."""
+        ids = (*tail, token)
+        if self._is_whole(ids):
+            for length in range(2, len(ids)):
+                if self._is_whole(ids[-length:]):
+                    return ids[-length:]
+        return ids
+
+    def _test(self, ids: tuple[int, ...]) -> bool:
+        if not self._is_whole(ids):
+            return True
+        data = self._bytes(ids)
+        for after in (b"", b"a"):
+            written = encode_bytes(self._tokenizer, data + after)
+            if written is not None and tuple(written[: len(ids)]) == ids:
+                return True
+        return False
+
+    def _is_whole(self, ids: tuple[int, ...]) -> bool:
+        try:
+            self._bytes(ids).decode()
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    def _bytes(self, ids: tuple[int, ...]) -> bytes:
+        return b"".join([self._tokenizer.token_bytes(i) for i in ids])
+
+
+State = tuple[int, Tail]
+"""A state of the inner grammar, and the tail of the output."""
+
+
+class CanonicalGrammar:
+    """A grammar whose state also knows the last token, and allows only canonical successors.
+
+    Args:
+        inner: the grammar over all tokenisations.
+        vocabulary: the tokens.
+        pairs: which may follow which; shared by all grammars of a vocabulary.
+        max_bytes: size budget of the masks.
+
+    Raises:
+        GrammarError: no text of the language can be written so.
+    """
+
+    start = 0
+
+    def __init__(
+        self, inner: FsmGrammar, vocabulary: Vocabulary, pairs: CanonicalPairs, max_bytes: int
+    ) -> None:
+        self._inner = inner
+        self._vocabulary = vocabulary
+        self._pairs = pairs
+        self._states: list[State] = [(inner.start, ())]
+        self._numbers = {self._states[0]: 0}
+        self._store = RowStore(vocabulary.num_words, max_bytes)
+        self._row_numbers: dict[bytes, int] = {}
+        self._row_of: dict[int, int] = {}
+        self._alive: dict[State, bool] = {}
+        self._edges: dict[int, tuple[Ints, Ints]] = {}
+        self._distance = _distances(inner)
+        self._lock = threading.RLock()
+        if not self._is_alive((inner.start, ())):
+            raise GrammarError(
+                "no text of the pattern can be written in the tokenizer's own tokens; use "
+                "grammar.mask: all"
+            )
+
+    @property
+    def rows(self) -> NDArray[np.uint32]:
+        """Return u32[U, W] distinct masks known so far."""
+        return self._store.rows
+
+    def mask_row(self, state: int) -> int:
+        """See `Grammar`."""
+        with self._lock:
+            row = self._row_of.get(state)
+            if row is None:
+                row = self._row_of[state] = self._compute(*self._states[state])
+            return row
+
+    def advance(self, state: int, token_id: int) -> int:
+        """See `Grammar`."""
+        inner, tail = self._states[state]
+        target = self._inner.advance(inner, token_id)
+        if target < 0 or not self._pairs.allows(tail, token_id):
+            return -1
+        reached = (target, self._pairs.follow(tail, token_id))
+        with self._lock:
+            number = self._numbers.setdefault(reached, len(self._states))
+            if number == len(self._states):
+                self._states.append(reached)
+            return number
+
+    def is_accepting(self, state: int) -> bool:
+        """See `Grammar`."""
+        return self._inner.is_accepting(self._states[state][0])
+
+    def is_final(self, state: int) -> bool:
+        """Return whether the text may end here and no token can follow."""
+        if not self.is_accepting(state):
+            return False
+        row = self.mask_row(state)
+        return not (self._store.buffer[row] & ~self._vocabulary.end_row).any()
+
+    def forced(self, state: int) -> tuple[bytes, frozenset[int] | None]:
+        """See `Grammar`."""
+        return self._inner.forced(self._states[state][0])
+
+    def _compute(self, inner: int, tail: Tail) -> int:
+        tokens, targets = self._successors(inner)
+        allowed = [
+            token
+            for token, target in zip(tokens.tolist(), targets.tolist(), strict=True)
+            if self._pairs.allows(tail, token)
+            and self._is_alive((target, self._pairs.follow(tail, token)))
+        ]
+        row = pack_ids(allowed, self._vocabulary.num_words)
+        if self._inner.is_accepting(inner):
+            row |= self._vocabulary.end_row
+        number = self._row_numbers.setdefault(row.tobytes(), self._store.count)
+        if number == self._store.count:
+            if number == len(self._store.buffer):
+                self._store.grow()
+            self._store.buffer[number] = row
+            self._store.count += 1
+        return number
+
+    def _is_alive(self, state: State) -> bool:
+        """Return whether a text can be finished canonically from a state.
+
+        Depth first, nearest to an accepting state first; what was left without success is dead.
+        """
+        known = self._alive.get(state)
+        if known is not None:
+            return known
+        path = [(state, self._options(state))]
+        seen = {state}
+        while path:
+            at, options = path[-1]
+            if self._alive.get(at) or self._inner.is_accepting(at[0]):
+                self._alive.update({s: True for s, _ in path})
+                return True
+            new = (o for o in options if o not in seen and self._alive.get(o, True))
+            following = next(new, None)
+            if following is None:
+                path.pop()
+                continue
+            seen.add(following)
+            path.append((following, self._options(following)))
+        # Everything that was reached has been tried, so all of it is dead.
+        self._alive.update(dict.fromkeys(seen, False))
+        return False
+
+    def _options(self, state: State) -> Iterator[State]:
+        inner, tail = state
+        for token, target in zip(*self._successors(inner), strict=True):
+            if self._pairs.allows(tail, int(token)):
+                yield int(target), self._pairs.follow(tail, int(token))
+
+    def _successors(self, inner: int) -> tuple[Ints, Ints]:
+        """Return the tokens allowed in a state and where they lead, nearest to the end first."""
+        found = self._edges.get(inner)
+        if found is None:
+            row = self._inner.mask_row(inner)
+            tokens = unpack_ids(self._inner.rows[row] & ~self._vocabulary.end_row)
+            targets = np.array(
+                [self._inner.advance(inner, t) for t in tokens.tolist()], np.int32
+            ).reshape(-1)
+            order = np.argsort(self._distance[targets], kind="stable")
+            found = tokens[order].astype(np.int32), targets[order]
+            self._edges[inner] = found
+        return found
+
+
+def _distances(grammar: FsmGrammar) -> Ints:
+    """Return i32[S] the fewest bytes from each state to the end of a text."""
+    dfa = grammar.dfa
+    trans = np.stack([dfa.targets(state) for state in range(dfa.num_states)])
+    distance = np.where(dfa.table.accepting, 0, np.iinfo(np.int32).max - 1).astype(np.int32)
+    while True:
+        nearest = np.where(trans >= 0, distance[trans], np.iinfo(np.int32).max - 1).min(axis=1)
+        closer = np.minimum(distance, np.minimum(nearest, np.iinfo(np.int32).max - 2) + 1)
+        if (closer == distance).all():
+            return distance
+        distance = closer.astype(np.int32)

@@ -1,0 +1,509 @@
+"""JSON Schema to a regular language: the finite, non-recursive subset.
+
+HOST. Imports json_text, json_merge, parse and errors. The texts are a subset of all valid ones:
+properties come in the schema's order, white space is bounded, numbers with bounds have no exponent.
+So what is generated is always valid; keywords that cannot be honoured are refused by name. Unknown
+keywords are annotations, as the standard says.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+from sgjax.errors import GrammarError
+from sgjax.fsm import json_text as jt
+from sgjax.fsm.json_merge import Schema, are_disjoint, merge
+from sgjax.fsm.parse import (
+    ANYTHING,
+    EMPTY,
+    Both,
+    Cat,
+    Members,
+    Node,
+    Repeat,
+    Without,
+    matches_text,
+    parse,
+    parse_search,
+)
+
+WhitespaceKind = Literal["compact", "fixed", "bounded"]
+
+_REFUSED = (
+    "uniqueItems", "contains", "minContains", "maxContains", "dependencies", "dependentRequired",
+    "dependentSchemas", "if", "then", "else", "unevaluatedProperties", "unevaluatedItems",
+    "contentEncoding", "contentMediaType", "contentSchema", "$dynamicRef", "$recursiveRef",
+)  # fmt: skip
+
+_KEYWORDS = {
+    "string": ("minLength", "maxLength", "pattern", "format"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    "object": ("properties", "required", "additionalProperties", "patternProperties",
+               "propertyNames", "minProperties", "maxProperties"),
+    "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
+}  # fmt: skip
+
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+_FORMATS = {
+    "date": r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])|\d{4}-(0[13-9]|1[0-2])-(29|30)"
+    r"|\d{4}-(0[13578]|1[02])-31|(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
+    r"-02-29",
+    "time": r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)",
+    "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+    "ipv4": r"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)",
+    "email": r"[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*@([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?\.)+"
+    r"[A-Za-z]{2,}",
+    "hostname": r"(?=.{1,253}$)([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)"
+    r"(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*",
+    "uri": r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._~-]+(:\d{1,5})?(/([A-Za-z0-9._~!$&'()*+,;=:@-]|"
+    r"%[0-9A-Fa-f]{2})*)*(\?([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
+    r"(#([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?",
+}
+_FORMATS["date-time"] = f"({_FORMATS['date']})T{_FORMATS['time']}"
+"""Texts of each format, perhaps not all of them."""
+
+_WIDE_FORMATS = {"int32", "int64", "float", "double"}
+"""Formats of numbers in OpenAPI: annotations, because they say nothing of strings."""
+
+
+@dataclass(frozen=True)
+class JsonStyle:
+    """How JSON is written.
+
+    Attributes:
+        whitespace: `compact` (none), `fixed` (one space behind comma and colon, as `json.dumps`
+            writes) or `bounded` (up to `most` characters wherever JSON allows some).
+        most: see there.
+        depth: levels of nesting in values of which the schema says nothing.
+    """
+
+    whitespace: WhitespaceKind = "bounded"
+    most: int = 2
+    depth: int = 2
+
+
+def schema_to_tree(source: str, style: JsonStyle) -> Node:
+    """Return the language of the JSON texts that a schema describes.
+
+    Args:
+        source: the JSON text of the schema.
+        style: how they are written.
+
+    Raises:
+        GrammarError: the schema is broken, or uses what cannot be honoured; the message names it.
+    """
+    try:
+        schema = json.loads(source, parse_float=Decimal)
+    except ValueError as error:
+        raise GrammarError(f"json_schema is not valid JSON: {error}; give its JSON text") from None
+    try:
+        return _Converter(schema, style).value(schema, ())
+    except RecursionError:
+        raise GrammarError("json_schema is nested too deeply; simplify it") from None
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
+        if isinstance(error, GrammarError):
+            raise
+        raise GrammarError(f"json_schema is malformed: {error}; check it") from None
+
+
+class _Converter:
+    """Convert the parts of one schema."""
+
+    def __init__(self, root: Any, style: JsonStyle) -> None:
+        self._root = root
+        self._style = style
+        blank = Repeat(parse(r"[ \n\t]"), 0, style.most)
+        space = blank if style.whitespace == "bounded" else EMPTY
+        one = jt.text(" ") if style.whitespace == "fixed" else space
+        self._space = space
+        self._comma = Cat((space, jt.text(","), one))
+        self._colon = Cat((space, jt.text(":"), one))
+        self._any: dict[int, Node] = {}
+
+    def value(self, schema: Any, path: tuple[str, ...]) -> Node:
+        """Return the texts of the values that a schema allows.
+
+        Args:
+            schema: a schema in plain Python.
+            path: the references on the way here, to find recursion.
+        """
+        if schema is True or schema == {}:
+            return self._anything(self._style.depth)
+        if schema is False:
+            return jt.NOTHING
+        if not isinstance(schema, dict):
+            raise GrammarError(f"a schema must be an object or a boolean, got {schema!r:.60}")
+        for keyword in _REFUSED:
+            if keyword in schema and not _is_idle(keyword, schema[keyword]):
+                raise GrammarError(f"json_schema keyword {keyword!r} is not supported; remove it")
+        if "$ref" in schema:
+            return self._reference(schema, path)
+        schema = dict(schema)
+        for keyword in ("allOf", "anyOf", "oneOf", "not"):
+            if keyword in schema:
+                rest = {k: v for k, v in schema.items() if k != keyword}
+                convert = getattr(self, f"_{keyword.lower()}")
+                result: Node = convert(schema[keyword], rest, path)
+                return result
+        if "enum" in schema or "const" in schema:
+            return self._listed(schema, path)
+        return jt.alt([self._typed(kind, schema, path) for kind in self._types(schema)])
+
+    def _reference(self, schema: Schema, path: tuple[str, ...]) -> Node:
+        name = schema["$ref"]
+        if name in path:
+            raise GrammarError(f"json_schema keyword '$ref': {name!r} is recursive; unroll it")
+        target = self.resolve(name)
+        rest = {k: v for k, v in schema.items() if k != "$ref"}
+        if any(k in _VALIDATING for k in rest):
+            target = merge(self.inline(target, (*path, name)), rest)
+        return self.value(target, (*path, name))
+
+    def resolve(self, name: str) -> Any:
+        """Return the schema that a local reference names."""
+        if not isinstance(name, str) or not name.startswith("#"):
+            raise GrammarError(f"json_schema keyword '$ref': {name!r} is not local; inline it")
+        target = self._root
+        for part in name[1:].split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(target, list):
+                target = target[int(key)]
+            elif isinstance(target, Mapping) and key in target:
+                target = target[key]
+            else:
+                raise GrammarError(f"json_schema keyword '$ref': there is no {name!r}; define it")
+        return target
+
+    def inline(self, schema: Any, path: tuple[str, ...] = ()) -> Any:
+        """Return a schema whose outermost reference is resolved."""
+        while isinstance(schema, Mapping) and "$ref" in schema:
+            name = schema["$ref"]
+            if name in path:
+                raise GrammarError(f"json_schema keyword '$ref': {name!r} is recursive; unroll it")
+            path = (*path, name)
+            rest = {k: v for k, v in schema.items() if k != "$ref"}
+            target = self.resolve(name)
+            schema = merge(self.inline(target, path), rest) if rest else target
+        return schema
+
+    def _allof(self, parts: list[Any], rest: Schema, path: tuple[str, ...]) -> Node:
+        merged: Any = rest
+        for part in parts:
+            merged = merge(merged, self.inline(part, path))
+        return self.value(merged, path)
+
+    def _anyof(self, parts: list[Any], rest: Schema, path: tuple[str, ...]) -> Node:
+        if not any(k in _VALIDATING for k in rest):
+            return jt.alt([self.value(part, path) for part in parts])
+        return jt.alt([self.value(merge(rest, self.inline(p, path)), path) for p in parts])
+
+    def _oneof(self, parts: list[Any], rest: Schema, path: tuple[str, ...]) -> Node:
+        wholes = [merge(rest, self.inline(part, path)) for part in parts]
+        for i, a in enumerate(wholes):
+            for b in wholes[:i]:
+                if not are_disjoint(a, b, self.inline):
+                    raise GrammarError(
+                        "json_schema keyword 'oneOf' is supported where no value fits two of its "
+                        "branches for certain (other types, or a property that differs); use anyOf"
+                    )
+        return jt.alt([self.value(whole, path) for whole in wholes])
+
+    def _not(self, part: Any, rest: Schema, path: tuple[str, ...]) -> Node:
+        part = self.inline(part, path)
+        if part is False:
+            return self.value(rest, path)
+        names = {k for k in part if k in _VALIDATING}
+        if names == {"type"}:
+            refused = _type_list(part["type"])
+            kept = [t for t in self._types(rest) if t not in refused]
+            if "number" in kept and "integer" in refused:
+                raise GrammarError("json_schema keyword 'not' of 'integer' is not supported")
+            kept = [t for t in kept if not (t == "integer" and "number" in refused)]
+            return self.value(merge(rest, {"type": kept}), path)
+        if names == {"enum"} or names == {"const"}:
+            values = part.get("enum", [part.get("const")])
+            if all(isinstance(v, str | bool) or v is None or v in ([], {}) for v in values):
+                return Without(self.value(rest, path), jt.alt([self._literal(v) for v in values]))
+        raise GrammarError("json_schema keyword 'not' is supported for types and strings only")
+
+    def _listed(self, schema: Schema, path: tuple[str, ...]) -> Node:
+        values = schema["enum"] if "enum" in schema else [schema["const"]]
+        if not isinstance(values, list):
+            raise GrammarError("json_schema keyword 'enum' must be a list")
+        if "enum" in schema and "const" in schema:
+            values = [v for v in values if _equal(v, schema["const"])]
+        rest = {k: v for k, v in schema.items() if k not in ("enum", "const")}
+        if set(rest) & set(_VALIDATING) <= {"type"}:
+            types = _type_list(rest.get("type", list(_TYPES)))
+            return jt.alt([self._literal(v) for v in values if _has_type(v, types)])
+        allowed = self.value(rest, path)
+        return Both(jt.alt([self._literal(v) for v in values]), allowed)
+
+    def _literal(self, value: Any) -> Node:
+        return jt.literal(_plain(value), self._comma, self._colon, self._space)
+
+    def _types(self, schema: Schema) -> list[str]:
+        """Return the types of a schema; where it names none, the one that its keywords are for."""
+        if "type" in schema:
+            return _type_list(schema["type"])
+        found = [kind for kind, words in _KEYWORDS.items() if any(w in schema for w in words)]
+        return found or ["object", "array", "string", "number", "boolean", "null"]
+
+    def _typed(self, kind: str, schema: Schema, path: tuple[str, ...]) -> Node:
+        if kind == "string":
+            return self._string(schema)
+        if kind in ("number", "integer"):
+            return _number(kind, schema)
+        if kind == "boolean":
+            return jt.alt([jt.text("true"), jt.text("false")])
+        if kind == "null":
+            return jt.text("null")
+        return self._array(schema, path) if kind == "array" else self._object(schema, path)
+
+    def _string(self, schema: Schema) -> Node:
+        parts = []
+        low, high = schema.get("minLength", 0), schema.get("maxLength")
+        if low or high is not None:
+            parts.append(jt.any_string(int(low), None if high is None else int(high)))
+        if "pattern" in schema:
+            parts.append(jt.string(parse_search(schema["pattern"])))
+        name = schema.get("format")
+        if name is not None and name not in _WIDE_FORMATS:
+            if name not in _FORMATS:
+                raise GrammarError(
+                    f"json_schema keyword 'format': {name!r} is not supported; supported are "
+                    f"{', '.join(sorted(_FORMATS))}"
+                )
+            parts.append(jt.string(parse(_FORMATS[name])))
+        node = parts[0] if parts else jt.any_string()
+        for part in parts[1:]:
+            node = Both(node, part)
+        return node
+
+    def _array(self, schema: Schema, path: tuple[str, ...]) -> Node:
+        items, first = schema.get("items", True), schema.get("prefixItems", [])
+        if isinstance(items, list):  # up to draft 2019-09
+            items, first = schema.get("additionalItems", True), items
+        low, high = int(schema.get("minItems", 0)), schema.get("maxItems")
+        fixed = [self.value(s, path) for s in first]
+        rest = jt.NOTHING if items is False else self.value(items, path)
+        most = len(fixed) if rest == jt.NOTHING else None
+        if high is not None:
+            most = int(high) if most is None else min(int(high), most)
+        if most is not None and low > most:
+            return jt.NOTHING
+        tail = self._items_after(fixed, rest, low, most, 0)
+        return jt.cat([jt.text("["), self._space, tail, self._space, jt.text("]")])
+
+    def _items_after(
+        self, fixed: list[Node], rest: Node, low: int, most: int | None, at: int
+    ) -> Node:
+        """Return the items from index `at` on, each but the first behind a comma."""
+        comma = self._comma if at else EMPTY
+        if most is not None and at >= most:
+            return EMPTY
+        if at < len(fixed) or at == 0:
+            item = fixed[at] if at < len(fixed) else rest
+            here = jt.cat([comma, item, self._items_after(fixed, rest, low, most, at + 1)])
+            return here if at < low else jt.optional(here)
+        more = None if most is None else most - at
+        return Repeat(jt.cat([comma, rest]), max(low - at, 0), more)
+
+    def _object(self, schema: Schema, path: tuple[str, ...]) -> Node:
+        known: Schema = schema.get("properties", {})
+        required = list(schema.get("required", []))
+        for keyword in ("minProperties", "maxProperties"):
+            if keyword in schema and not self._holds(keyword, schema):
+                raise GrammarError(f"json_schema keyword {keyword!r} is not supported here")
+        patterns: Schema = schema.get("patternProperties", {})
+        pairs: list[tuple[Node, bool]] = []
+        for name, part in known.items():
+            for pattern, also in patterns.items():
+                if matches_text(parse_search(pattern), name):
+                    part = merge(self.inline(part, path), self.inline(also, path))
+            pairs.append((self._pair(name, self.value(part, path)), name in required))
+        extra = self._extra(schema, path)
+        for name in required:
+            if name not in known:
+                part = self._unlisted(name, schema, path)
+                pairs.append((self._pair(name, self.value(part, path)), True))
+        keys = [*known, *(n for n in required if n not in known)]
+        more = self._more(extra, keys, schema)
+        return jt.cat(
+            [
+                jt.text("{"),
+                self._space,
+                Members(tuple(pairs), self._comma, more),
+                self._space,
+                jt.text("}"),
+            ]
+        )
+
+    def _pair(self, name: str, value: Node) -> Node:
+        return Cat((jt.string(jt.text(name)), self._colon, value))
+
+    def _unlisted(self, name: str, schema: Schema, path: tuple[str, ...]) -> Any:
+        """Return the schema of a required property that `properties` does not list."""
+        found: Any = None
+        for pattern, part in schema.get("patternProperties", {}).items():
+            if matches_text(parse_search(pattern), name):
+                part = self.inline(part, path)
+                found = part if found is None else merge(found, part)
+        return found if found is not None else schema.get("additionalProperties", True)
+
+    def _extra(self, schema: Schema, path: tuple[str, ...]) -> list[tuple[Node, Node]]:
+        """Return (names, texts of values) of properties that are not listed."""
+        patterns: Schema = schema.get("patternProperties", {})
+        out = []
+        languages = [parse_search(pattern) for pattern in patterns]
+        for i, (language, part) in enumerate(zip(languages, patterns.values(), strict=True)):
+            for other in languages[:i] + languages[i + 1 :]:
+                language = Without(
+                    language, other
+                )  # a name of two patterns must fit both: left out
+            out.append((language, self.value(part, path)))
+        rest = schema.get("additionalProperties")
+        if rest is None and schema.get("properties"):
+            rest = False  # allowed, but nothing asks for more than what is listed
+        if rest is not False:
+            names: Node = ANYTHING
+            for language in languages:
+                names = Without(names, language)
+            out.append((names, self.value(True if rest is None else rest, path)))
+        return out
+
+    def _more(self, extra: list[tuple[Node, Node]], keys: list[str], schema: Schema) -> Node | None:
+        """Return one unlisted member, or None where there can be none."""
+        ways = []
+        allowed = schema.get("propertyNames")
+        for names, value in extra:
+            if value == jt.NOTHING:
+                continue
+            if keys:
+                names = Without(names, jt.alt([jt.text(key) for key in keys]))
+            spelt = jt.string(names)
+            if allowed is not None:
+                spelt = Both(spelt, self.value(merge({"type": "string"}, self.inline(allowed)), ()))
+            ways.append(Cat((spelt, self._colon, value)))
+        return jt.alt(ways) if ways else None
+
+    def _holds(self, keyword: str, schema: Schema) -> bool:
+        """Return whether a bound on the number of properties is met whatever is generated."""
+        needed, bound = len(set(schema.get("required", []))), int(schema[keyword])
+        if keyword == "minProperties":
+            return needed >= bound
+        closed = schema.get("additionalProperties") is False or schema.get("properties")
+        return bool(closed) and len(schema.get("properties", {})) <= bound
+
+    def _anything(self, depth: int) -> Node:
+        """Return the texts of values of any kind, nested to some depth."""
+        if depth not in self._any:
+            ways: list[Node] = [jt.any_string(), jt.ANY_NUMBER]
+            ways += [jt.text(word) for word in ("true", "false", "null")]
+            if depth:
+                inner = self._anything(depth - 1)
+                member = Cat((jt.any_string(), self._colon, inner))
+                for kind, item in (("[]", inner), ("{}", member)):
+                    items = jt.optional(Cat((item, Repeat(Cat((self._comma, item)), 0, None))))
+                    ways.append(jt.bracket(kind, [items], self._comma, self._space))
+            else:
+                ways += [jt.text("[]"), jt.text("{}")]
+            self._any[depth] = jt.alt(ways)
+        return self._any[depth]
+
+
+_VALIDATING = frozenset(
+    (
+        *_REFUSED,
+        *(word for words in _KEYWORDS.values() for word in words),
+        *("type", "enum", "const", "allOf", "anyOf", "oneOf", "not", "$ref"),
+    )
+)
+
+
+def _number(kind: str, schema: Schema) -> Node:
+    low, open_low = _bound(schema, "minimum", "exclusiveMinimum", max)
+    high, open_high = _bound(schema, "maximum", "exclusiveMaximum", min)
+    places: int | None = None
+    zeros = 0
+    if "multipleOf" in schema:
+        step = Decimal(schema["multipleOf"])
+        sign, digits, exponent = step.normalize().as_tuple()
+        if sign or digits != (1,):
+            raise GrammarError(
+                f"json_schema keyword 'multipleOf' is supported for powers of ten, got {step}"
+            )
+        assert isinstance(exponent, int)
+        places, zeros = max(-exponent, 0), max(exponent, 0)
+    if kind == "integer" or zeros or places == 0:
+        least = None if low is None else _whole(low, up=True, is_open=open_low)
+        most = None if high is None else _whole(high, up=False, is_open=open_high)
+        return jt.integer(least, most, zeros)
+    return jt.number(low, high, open_low, open_high, places)
+
+
+def _bound(schema: Schema, name: str, exclusive: str, tighter: Any) -> tuple[Decimal | None, bool]:
+    """Return the bound of one side and whether it is excluded; draft 4 has a boolean for that."""
+    closed, opened = schema.get(name), schema.get(exclusive)
+    if isinstance(opened, bool):
+        return (None if closed is None else Decimal(closed)), opened and closed is not None
+    if opened is None:
+        return (None if closed is None else Decimal(closed)), False
+    if closed is None or tighter(closed, opened) == opened:
+        return Decimal(opened), True
+    return Decimal(closed), False
+
+
+def _whole(value: Decimal, up: bool, is_open: bool) -> int:
+    floor = int(value // 1)
+    if value < 0 and value % 1:
+        floor -= 1
+    exact = value == floor
+    if up:
+        return floor + 1 if not exact or is_open else floor
+    return floor - 1 if exact and is_open else floor
+
+
+def _type_list(value: Any) -> list[str]:
+    types = list(value) if isinstance(value, list) else [value]
+    for kind in types:
+        if kind not in _TYPES:
+            raise GrammarError(f"json_schema keyword 'type': {kind!r} is no type of JSON")
+    return [t for t in types if not (t == "integer" and "number" in types)]
+
+
+def _has_type(value: Any, types: list[str]) -> bool:
+    if isinstance(value, bool):
+        return "boolean" in types
+    if value is None:
+        return "null" in types
+    if isinstance(value, int | Decimal):
+        return "number" in types or ("integer" in types and value % 1 == 0)
+    if isinstance(value, str):
+        return "string" in types
+    return ("array" if isinstance(value, list) else "object") in types
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a == b and isinstance(a, bool) == isinstance(b, bool)
+
+
+def _is_idle(keyword: str, value: Any) -> bool:
+    """Return whether a keyword that is not supported asks for nothing."""
+    if keyword == "uniqueItems":
+        return value is False
+    return keyword.startswith("depend") and value == {}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with `Decimal` numbers as Python's own."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return value

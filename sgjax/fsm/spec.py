@@ -1,0 +1,131 @@
+"""What YAML says of constrained decoding: `grammar:` of the engine (architecture section 8).
+
+HOST. Imports typed and its neighbours.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from sgjax.errors import ConfigError
+from sgjax.fsm.jump import JumpMode, NoJump, PlainString, Retokenize, StableTokens
+from sgjax.fsm.kernels import Budget, KernelChoice
+from sgjax.fsm.vocabulary import Level
+from sgjax.tokens.base import Tokenizer
+from sgjax.typed import FORBID_EXTRA
+
+
+@dataclass(frozen=True)
+class NoJumpSpec:
+    """Every token is sampled."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["none"] = "none"
+
+
+@dataclass(frozen=True)
+class RetokenizeSpec:
+    """The paper's: the text is encoded anew after each jump."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["retokenize"] = "retokenize"
+
+
+@dataclass(frozen=True)
+class TokensSpec:
+    """Jump to the last token boundary that no continuation can change."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["tokens"] = "tokens"
+
+
+@dataclass(frozen=True)
+class StringSpec:
+    """Encode forced text alone; for study."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["string"] = "string"
+
+
+@dataclass(frozen=True)
+class AllMaskSpec:
+    """Every tokenisation of the language's texts is allowed."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["all"] = "all"
+
+
+@dataclass(frozen=True)
+class CanonicalMaskSpec:
+    """Only what the tokenizer itself would write is allowed."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["canonical"] = "canonical"
+
+
+JumpSpec = Annotated[
+    NoJumpSpec | RetokenizeSpec | TokensSpec | StringSpec, Field(discriminator="type")
+]
+MaskSpec = Annotated[AllMaskSpec | CanonicalMaskSpec, Field(discriminator="type")]
+
+
+@dataclass(frozen=True)
+class GrammarSpec:
+    """How constraints are compiled and applied.
+
+    Attributes:
+        jump: what happens where text is forced.
+        mask: which tokenisations are allowed.
+        level: `byte`, or `char` for the paper's automaton over characters.
+        unicode: `\\w`, `\\d`, `\\s` and case are Unicode's; else ASCII's, as in the paper.
+        reuse: compile each constraint once; else for each request.
+        whitespace: of JSON: `compact` (none), `fixed` (one space behind comma and colon) or
+            `bounded` (up to `max_whitespace` characters at each place where JSON allows some).
+        max_whitespace: see there.
+        kernels: `c`, `numpy`, or `auto` for `c` where there is a compiler.
+        max_states, max_compile_s, max_bytes: what compiling one constraint may take.
+        table_bytes: of the masks on the device.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+
+    jump: JumpSpec = field(default_factory=TokensSpec)
+    mask: MaskSpec = field(default_factory=AllMaskSpec)
+    level: Level = "byte"
+    unicode: bool = False
+    reuse: bool = True
+    whitespace: Literal["compact", "fixed", "bounded"] = "bounded"
+    max_whitespace: int = 2
+    kernels: KernelChoice = "auto"
+    max_states: int = 200_000
+    max_compile_s: float = 20.0
+    max_bytes: int = 256 << 20
+    table_bytes: int = 32 << 20
+
+    def __post_init__(self) -> None:
+        for name in ("max_states", "max_compile_s", "max_bytes", "table_bytes"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"grammar.{name}={getattr(self, name)} must be above 0")
+        if not 0 <= self.max_whitespace <= 64:
+            raise ConfigError(
+                f"grammar.max_whitespace={self.max_whitespace} must be between 0 and 64"
+            )
+
+    @property
+    def budget(self) -> Budget:
+        """Return what compiling one constraint may take."""
+        return Budget(self.max_states, self.max_compile_s, self.max_bytes)
+
+
+def build_jump(spec: JumpSpec, tokenizer: Tokenizer) -> JumpMode:
+    """Build the jump mode that a configuration describes."""
+    match spec:
+        case NoJumpSpec():
+            return NoJump()
+        case RetokenizeSpec():
+            return Retokenize(tokenizer)
+        case TokensSpec():
+            return StableTokens(tokenizer)
+        case StringSpec():
+            return PlainString(tokenizer)

@@ -1,0 +1,225 @@
+"""Constraints in the scheduler, on the simulator: masks, ends, jumps, rollback, pages."""
+
+import random
+import re
+
+import numpy as np
+import pytest
+
+from sgjax.cache import InsertReason, LruSpec, PagePool, TreeSpec, build_cache
+from sgjax.errors import ConfigError, UnsupportedBackend
+from sgjax.fsm.canonical import CanonicalGrammar, CanonicalPairs
+from sgjax.fsm.grammar import compile_regex
+from sgjax.fsm.jump import NoJump, PlainString, Retokenize, StableTokens
+from sgjax.fsm.kernels import Budget
+from sgjax.fsm.portable import PortableKernels
+from sgjax.fsm.vocabulary import Vocabulary
+from sgjax.schedule import (
+    AdaptiveGrowth,
+    LeastProgress,
+    Limits,
+    PageKeeper,
+    Scheduler,
+    Sequence,
+    build_policy,
+    build_siblings,
+)
+from sgjax.schedule.spec import AdmitSpec, FcfsSpec
+from sgjax.sim import SimExecutor, hashed_tokens, linear_cost
+from sgjax.sim.executor import allowed_tokens
+from sgjax.types import Constraint, ConstraintKind, FinishKind, Request, SamplingParams
+from tests.fsm.small import byte_level, sentencepiece
+
+PATTERNS = [
+    r'\{"name": "[a-zé東]{1,5}", "house": "(Gryffindor|Hufflepuff)"\}',
+    r"(Above|Below) Average|Fair|Excellent",
+    r"ab?",
+    r"(ab)*",
+    r"\{\n    \"name\": \"(Harry Potter|Hermione Granger)\"\n\}",
+    r"(red|green) (car|big truck)(, (red|green) (car|big truck)){0,2}",
+    r"😀|東京|Zürich",
+    r"x{3}y?",
+]
+MODES = {"none": lambda t: NoJump(), "retokenize": Retokenize, "tokens": StableTokens,
+         "string": PlainString}  # fmt: skip
+TOKENIZERS = {"byte_level": byte_level, "sentencepiece": sentencepiece}
+
+
+class Bench:
+    """A scheduler over a small tokenizer whose simulated model picks among what masks allow."""
+
+    def __init__(self, tokenizer, jump, canonical=False, page_size=1, pages=600, running=8):
+        self.tokenizer = tokenizer
+        self.vocabulary = Vocabulary(tokenizer, tokenizer.vocab_size)
+        self.pairs = CanonicalPairs(tokenizer)
+        self.canonical = canonical
+        self.plain = hashed_tokens(tokenizer.vocab_size, 2)
+        pool = PagePool(pages + 1, page_size)
+        self.pages = PageKeeper(pool, build_cache(TreeSpec(), LruSpec(), pool))
+        self.executor = SimExecutor(allowed_tokens(self.plain), linear_cost(0.02, 0.001))
+        self.scheduler = Scheduler(
+            pages=self.pages,
+            policy=build_policy(FcfsSpec()),
+            siblings=build_siblings(AdmitSpec()),
+            growth=AdaptiveGrowth(0.01, 0.01, 600),
+            retract=LeastProgress(),
+            tokenizer=tokenizer,
+            limits=Limits(running, 64, 16, 400),
+            seed=0,
+            now=self.executor.now,
+            debug_checks=True,
+            jump=jump(tokenizer),
+        )
+        self.grammars = {}
+
+    def grammar(self, pattern):
+        if pattern not in self.grammars:
+            inner = compile_regex(pattern, self.vocabulary, PortableKernels(), Budget())
+            if self.canonical:
+                inner = CanonicalGrammar(inner, self.vocabulary, self.pairs, 1 << 24)
+            self.grammars[pattern] = inner
+        return self.grammars[pattern]
+
+    def add(self, name, prompt, pattern, new=200, **params):
+        constraint = Constraint(ConstraintKind.REGEX, pattern) if pattern is not None else None
+        request = Request(
+            name, tuple(prompt), SamplingParams(max_new_tokens=new, **params), constraint=constraint
+        )
+        self.scheduler.add(request, self.grammar(pattern) if pattern is not None else None)
+
+    def run(self):
+        done = {}
+        while self.scheduler.has_work:
+            plan = self.scheduler.plan()
+            events = self.scheduler.take_events()
+            if plan is not None:
+                out = self.executor.wait(self.executor.submit(plan))
+                events += self.scheduler.commit(plan, out)
+            done |= {e.id: e.completion for e in events if e.completion}
+        counts = self.pages.pool.counts()
+        assert counts["sequence"] == 0
+        assert counts["tree"] == self.pages.cache.num_evictable
+        return done
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_outputs_match_their_patterns_and_plain_rows_are_as_alone(kind, mode, page_size) -> None:
+    rng = random.Random(f"{kind}{mode}{page_size}")
+    # Few pages, so that sequences are retracted amid their output and matched in the tree again.
+    bench = Bench(TOKENIZERS[kind](), MODES[mode], page_size=page_size, pages=60 // page_size)
+    wanted = {}
+    for i in range(60):
+        pattern = rng.choice([*PATTERNS, None])
+        prompt = [rng.randrange(2, bench.tokenizer.vocab_size) for _ in range(rng.randrange(1, 20))]
+        wanted[f"r{i}"] = (prompt, pattern)
+        bench.add(f"r{i}", prompt, pattern, new=200 if pattern is not None else 12)
+    done = bench.run()
+    for name, (prompt, pattern) in wanted.items():
+        completion = done[name]
+        if pattern is None:
+            assert list(completion.output_ids) == greedy(bench.plain, prompt, 12)
+            continue
+        assert completion.finish.kind is FinishKind.STOP, completion.finish
+        assert re.fullmatch(pattern, completion.text, re.ASCII), (pattern, completion.text)
+        ends = bench.tokenizer.end_ids
+        ids = [t for t in completion.output_ids if t not in ends]
+        assert b"".join(map(bench.tokenizer.token_bytes, ids)).decode() == completion.text
+    stats = bench.scheduler.stats
+    assert stats.retractions > 0 or mode != "none"
+    assert (stats.forced_tokens > 0) == (mode != "none")
+    assert (stats.rolled_back_tokens > 0) == (mode == "retokenize")
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_tokens_mode_gives_the_text_and_tokens_of_no_jump_under_canonical_masks(kind) -> None:
+    outputs = {}
+    for mode in ("none", "tokens"):
+        bench = Bench(TOKENIZERS[kind](), MODES[mode], canonical=True)
+        for i, pattern in enumerate(PATTERNS * 3):
+            bench.add(f"r{i}", [5 + i], pattern)
+        done = bench.run()
+        outputs[mode] = {name: (c.output_ids, c.text) for name, c in done.items()}
+        passes = bench.scheduler.stats.rows
+        outputs[mode + " passes"] = passes
+    assert outputs["tokens"] == outputs["none"]
+    assert outputs["tokens passes"] < outputs["none passes"]
+
+
+def test_a_complete_text_ends_at_once_and_an_empty_pattern_is_right() -> None:
+    bench = Bench(byte_level(), no_jump)
+    bench.add("empty", [5], "")
+    bench.add("one", [5], "x")
+    done = bench.run()
+    assert done["empty"].text == ""
+    assert done["empty"].finish.kind is FinishKind.STOP
+    assert done["one"].text == "x"
+    assert len(done["one"].output_ids) == 1
+
+
+def test_forced_text_counts_against_the_limit_on_new_tokens() -> None:
+    bench = Bench(byte_level(), MODES["tokens"])
+    bench.add("r", [5], "a{100}b|a{100}c", new=7)
+    completion = bench.run()["r"]
+    assert completion.finish.kind is FinishKind.LENGTH
+    assert len(completion.output_ids) == 7
+
+
+def test_a_stop_string_inside_forced_text_ends_the_output() -> None:
+    bench = Bench(byte_level(), MODES["tokens"])
+    bench.add("r", [5], "(one|two) is forced to the end", stop=("forced",))
+    completion = bench.run()["r"]
+    assert completion.text in ("one is ", "two is ")
+    assert completion.finish.matched == "forced"
+
+
+def test_what_cannot_be_honoured_beside_a_constraint_is_refused() -> None:
+    bench = Bench(byte_level(), MODES["tokens"])
+    with pytest.raises(ConfigError, match="ignore_eos"):
+        bench.add("r", [5], "a", ignore_eos=True)
+    with pytest.raises(ConfigError, match="min_new_tokens"):
+        bench.add("r", [5], "a", min_new_tokens=2)
+    request = Request("r", (5,), SamplingParams(), constraint=Constraint(ConstraintKind.REGEX, "a"))
+    with pytest.raises(UnsupportedBackend, match="no grammar"):
+        bench.scheduler.add(request)
+
+
+def no_jump(tokenizer):
+    return NoJump()
+
+
+def greedy(script, prompt, new):
+    """Return what the simulated model says to a prompt, alone."""
+    request = Request("alone", tuple(prompt))
+    seq = Sequence(request, np.array(prompt, np.int64), None, frozenset(), 0, 0, 0.0)
+    for _ in range(new):
+        seq.tokens.append(script(seq))
+    return seq.tokens.view(len(prompt)).tolist()
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("cut", [3, 8, 13, 18, 22])
+def test_dropping_tokens_never_gives_up_a_page_of_the_tree_for_writing(page_size, cut) -> None:
+    pool = PagePool(60, page_size)
+    pages = PageKeeper(pool, build_cache(TreeSpec(), LruSpec(), pool))
+    seq = Sequence(Request("r", (5,)), np.arange(23), None, frozenset(), 0, 0, 0.0)
+    match = pages.cache.match(seq.tokens.view(0, 0))
+    pages.cache.pin(match.node)
+    pages.acquire(seq, match)
+    seq.num_computed = 20
+    pages.offer(seq, 14, InsertReason.CHUNK)
+    assert seq.shared == 14 // page_size * page_size
+    pages.truncate(seq, cut)
+    pages.check([seq])
+    assert seq.tokens.length == cut
+    assert seq.num_computed <= cut
+    # What is computed from here on is written to pages of the sequence's own.
+    assert seq.shared <= seq.num_computed
+    assert seq.num_computed > min(cut, 20) - page_size
+    for _ in range(9):
+        seq.tokens.append(7)
+    pages.grow(*pages.lacking([seq]))
+    pages.check([seq])
+    pages.release(seq)
+    assert pool.counts()["sequence"] == 0
