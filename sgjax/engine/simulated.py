@@ -14,11 +14,11 @@ from sgjax.cache import PagePool, build_cache
 from sgjax.engine.config import BLOCK_TOKENS, EngineConfig
 from sgjax.engine.loop import EngineLoop
 from sgjax.errors import ConfigError
+from sgjax.fsm.spec import GrammarSpec
 from sgjax.models.config import ModelConfig
 from sgjax.models.gguf_file import GgufFile
 from sgjax.models.presets import load_preset, preset_names
 from sgjax.models.pull import default_cache_dir, pull, pulled_path
-from sgjax.fsm.spec import GrammarSpec
 from sgjax.schedule import (
     AdaptiveGrowth,
     LeastProgress,
@@ -91,7 +91,7 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
             model's.
     """
     if config.grammar != GrammarSpec():
-        raise UnsupportedBackend("a simulated engine takes no constraints; drop `grammar`")
+        raise ConfigError("grammar is not simulated; leave it out with executor: sim")
     if config.shared_prefix is not None:
         raise ConfigError("shared_prefix is not simulated; leave it out with executor: sim")
     model = _architecture(spec.model or config.model)

@@ -192,7 +192,7 @@ def no_jump(tokenizer):
 def greedy(script, prompt, new):
     """Return what the simulated model says to a prompt, alone."""
     request = Request("alone", tuple(prompt))
-    seq = Sequence(request, np.array(prompt, np.int64), None, frozenset(), 0, 0, 0.0)
+    seq = Sequence(request, np.array(prompt, np.int64), None, frozenset(), 0, 0, 0.0, 400)
     for _ in range(new):
         seq.tokens.append(script(seq))
     return seq.tokens.view(len(prompt)).tolist()
@@ -203,7 +203,7 @@ def greedy(script, prompt, new):
 def test_dropping_tokens_never_gives_up_a_page_of_the_tree_for_writing(page_size, cut) -> None:
     pool = PagePool(60, page_size)
     pages = PageKeeper(pool, build_cache(TreeSpec(), LruSpec(), pool))
-    seq = Sequence(Request("r", (5,)), np.arange(23), None, frozenset(), 0, 0, 0.0)
+    seq = Sequence(Request("r", (5,)), np.arange(23), None, frozenset(), 0, 0, 0.0, 60)
     match = pages.cache.match(seq.tokens.view(0, 0))
     pages.cache.pin(match.node)
     pages.acquire(seq, match)
