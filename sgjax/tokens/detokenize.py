@@ -89,7 +89,7 @@ class OutputText:
         self.append(token_id)
 
     def append_forced(self, data: bytes) -> str | None:
-        """Feed text that a constraint forces, whatever tokens it is made of.
+        """Feed text that a constraint forces, whatever tokens it is made of (never with a minimum).
 
         Returns:
             As `append`.
@@ -98,7 +98,7 @@ class OutputText:
         self._data += data
         self._last_id, self._before_last = -1, len(self._data)
         if self._stops and self._match is None:
-            self._match = self._search(max(0, old - self._longest + 1))
+            self._match = self._search(old)
         return self._match[2] if self._match else None
 
     def take(self) -> str:
