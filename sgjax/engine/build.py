@@ -261,5 +261,7 @@ def _fitting_tokens(bytes_per_token: int, most: int) -> int:
     if stats is not None and "bytes_limit" in stats:
         room = int(0.85 * (stats["bytes_limit"] - stats["bytes_in_use"]))
     else:
-        room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10
+        # Not every system says what is free; all say what there is.
+        pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
+        room = os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") // 10
     return max(1, min(most, room // bytes_per_token))

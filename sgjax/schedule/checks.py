@@ -55,6 +55,8 @@ def check_request(request: Request, limits: Limits, capacity: int) -> None:
             f"logprob_start={start} is outside the prompt of {length} tokens; allowed: 0 to "
             f"{length - 1}"
         )
+    if request.wants is Wants.LOGPROBS and start is None:
+        raise ConfigError("a request that wants log-probabilities must say logprob_start")
     if not 0 <= request.top_logprobs <= MAX_TOP_LOGPROBS:
         raise ConfigError(
             f"top_logprobs={request.top_logprobs} is not allowed; at most {MAX_TOP_LOGPROBS} "

@@ -48,6 +48,7 @@ class Bench:
 
     def __init__(self, setup: Setup | None = None, checks: bool = True) -> None:
         setup = setup or Setup()
+        self._setup = setup
         pool = PagePool(setup.pages + 1, setup.page_size)
         cache = build_cache(setup.cache, setup.eviction, pool)
         self.pages = PageKeeper(pool, cache)
@@ -85,6 +86,7 @@ class Bench:
             return None
         self.plans.append(plan)
         if self._checks:
+            self.check_shape(plan)
             self.memory.run(plan)
         self._hear(self.scheduler.commit(plan, self.executor.wait(self.executor.submit(plan))))
         return plan
@@ -103,6 +105,17 @@ class Bench:
         """Step until nothing is alive, whatever is still pinned."""
         while self.scheduler.has_work:
             self.step()
+
+    def check_shape(self, plan: Plan) -> None:
+        """Verify what executors build on: single tokens first, whole blocks within the budget."""
+        lengths = [row.num_tokens for row in plan.rows]
+        assert plan.num_tokens == sum(lengths)
+        assert len(plan.rows) <= self._setup.max_running
+        singles = next((i for i, n in enumerate(lengths) if n > 1), len(lengths))
+        assert min(lengths[singles:], default=2) > 1, "a single token behind an extend"
+        block = self._setup.block_tokens
+        charged = singles + sum(-(-n // block) * block for n in lengths[singles:])
+        assert charged <= max(self._setup.token_budget, singles)
 
     def check_idle(self) -> None:
         """Verify architecture section 4's invariant for an idle engine: nothing leaks."""

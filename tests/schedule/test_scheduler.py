@@ -56,6 +56,37 @@ def test_retracted_sequences_resume_where_they_were() -> None:
     assert bench.scheduler.stats.retractions > 0
     for i, prompt in enumerate(prompts):
         assert done[str(i)].output_ids == solo(prompt, 40)
+    # Hits count at the first admission only, not those on a sequence's own pages.
+    hits = sum(completion.cached_tokens for completion in done.values())
+    assert bench.scheduler.stats.cached_tokens == hits <= 6
+
+
+def test_a_small_request_does_not_overtake_one_that_does_not_fit_yet() -> None:
+    rng = random.Random(19)
+    bench = Bench(Setup(pages=60, growth=0.0))
+    bench.add(ask("running", words(rng, 30), 10))
+    bench.step()
+    bench.add(ask("big", words(rng, 40), 2), ask("small", words(rng, 4), 2))
+    done = bench.run()
+    assert done["big"].queued_s <= done["small"].queued_s
+
+
+def test_nobody_is_admitted_in_a_step_that_retracts() -> None:
+    rng = random.Random(18)
+    bench = Bench(Setup(RandomSpec(seed=1), pages=120, growth=0.0, max_running=9))
+    bench.add(*(ask(str(i), words(rng, 10), 60) for i in range(8)))
+    running: set[str] = set()
+    while len(bench.plans) < 200:
+        bench.add(ask(f"small{len(bench.plans)}", words(rng, 2), 1))
+        before = bench.scheduler.stats.retractions
+        plan = bench.step()
+        assert plan is not None
+        now = {row.seq.request.id for row in plan.rows}
+        # Its place is needed; whoever came in would be the next to go.
+        assert bench.scheduler.stats.retractions == before or now <= running
+        running = now
+    assert bench.scheduler.stats.retractions > 3
+    bench.run()
 
 
 def test_last_sequence_fails_alone_when_the_pool_is_too_small() -> None:
@@ -231,10 +262,11 @@ def test_abort_ends_a_request_wherever_it_is(when: str) -> None:
         (ask("x", (60,) * 1001), PromptTooLong, "max_context_len is 1000"),
         (ask("x", (60,) * 300), PromptTooLong, "kv_tokens"),
         (ask("x", (60,) * 9, logprob_start=9), ConfigError, "0 to 8"),
+        (ask("x", (60,) * 9, wants=Wants.LOGPROBS), ConfigError, "must say logprob_start"),
         (ask("x", (60,) * 9, after="nobody"), ConfigError, "no live hint"),
         (ask("taken", (60,) * 9), ConfigError, "in use"),
     ],
-    ids=["empty", "context", "pool", "logprob_start", "hint", "duplicate"],
+    ids=["empty", "context", "pool", "logprob_start", "no logprob_start", "hint", "duplicate"],
 )
 def test_a_bad_request_is_refused_and_nothing_else_is_harmed(request_, error, says) -> None:
     bench = Bench(Setup(pages=200))
