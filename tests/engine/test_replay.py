@@ -33,6 +33,6 @@ def test_a_trace_is_served_on_the_virtual_clock_and_counted_by_the_engine():
 def test_a_real_engine_refuses_a_trace():
     with (
         sgl.Engine("random:tiny", kv_tokens=64) as engine,
-        pytest.raises(sgl.UnsupportedBackend, match="executor: {type: sim}"),
+        pytest.raises(sgl.UnsupportedBackend, match=r"executor: \{type: sim\}"),
     ):
         engine.replay(trace(1))
