@@ -14,6 +14,7 @@ from importlib import metadata
 from typing import Any
 
 import jax
+from jax.sharding import Mesh, NamedSharding
 
 from sgjax.cache import PagePool, build_cache
 from sgjax.engine.config import (
@@ -33,9 +34,11 @@ from sgjax.fsm.kernels import Kernels, load_kernels
 from sgjax.fsm.spec import build_jump
 from sgjax.kernels.base import Attention
 from sgjax.kernels.select import select_attention
+from sgjax.kernels.sharded import ShardedAttention
 from sgjax.models.config import ModelConfig
-from sgjax.models.load import load_model
+from sgjax.models.load import LoadedModel, load_model
 from sgjax.models.pull import default_cache_dir
+from sgjax.models.sharding import REPLICATED, TENSOR, fit_config, fit_weights, make_mesh, shardings
 from sgjax.schedule import (
     AdaptiveGrowth,
     LeastProgress,
@@ -106,21 +109,32 @@ def build(config: EngineConfig) -> Parts:
     platform = jax.default_backend()
     # A first use fetches a checkpoint, which takes a while: say so where nobody configured logging.
     progress = logging.getLogger("sgjax").warning
-    model = load_model(config.model, config.dtype, config.seed, progress=progress)
+    degree = config.mesh.tensor
+    mesh = None if degree == 1 else make_mesh(degree)
+    # Weights to be split wait in the host's memory: a device need not hold them all.
+    host = None if mesh is None else jax.local_devices(backend="cpu")[0]
+    with jax.default_device(host):
+        model = load_model(config.model, config.dtype, config.seed, progress=progress)
+    real_vocab = model.config.vocab_size
+    if mesh is not None:
+        model = _split(model, mesh)
     context = _context_len(config, model.config)
     kv_dtype = config.kv_dtype or config.dtype
-    kv_tokens = config.kv_tokens or _fitting_tokens(
-        model.config.kv_bytes_per_token(kv_dtype), config.max_running * context
-    )
+    token_bytes = model.config.kv_bytes_per_token(kv_dtype)
+    if platform != "cpu":  # whose devices share one memory
+        token_bytes //= degree
+    kv_tokens = config.kv_tokens or _fitting_tokens(token_bytes, config.max_running * context)
     size = config.page_size
     num_pages = -(-kv_tokens // size)
-    _check_room(config, num_pages * size * model.config.kv_bytes_per_token(kv_dtype))
+    _check_room(config, num_pages * size * token_bytes)
     config = dataclasses.replace(
         config, kv_dtype=kv_dtype, kv_tokens=num_pages * size, max_context_len=context
     )
     pool = PagePool(1 + num_pages, size)
     pages = PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
     attention = select_attention(config.attention, platform, size)
+    if mesh is not None:
+        attention = ShardedAttention(attention, mesh, TENSOR)
     siblings = build_siblings(config.siblings)
     if siblings.shares_planned and not attention.writes_first:
         raise UnsupportedBackend(
@@ -130,7 +144,7 @@ def build(config: EngineConfig) -> Parts:
     shared_prefix = _shared_prefix(config.shared_prefix, attention)
     config = dataclasses.replace(config, shared_prefix=shared_prefix)
     budget = config.token_budget
-    valid_vocab = min(model.tokenizer.vocab_size, model.config.vocab_size)
+    valid_vocab = min(model.tokenizer.vocab_size, real_vocab)
     executor = JaxExecutor(
         config=model.config,
         weights=model.weights,
@@ -144,8 +158,12 @@ def build(config: EngineConfig) -> Parts:
         kv_dtype=kv_dtype,
         valid_vocab=valid_vocab,
         masks=MaskTable(
-            -(-model.config.vocab_size // 32), config.grammar.table_bytes, config.max_running
+            -(-model.config.vocab_size // 32),
+            config.grammar.table_bytes,
+            config.max_running,
+            None if mesh is None else NamedSharding(mesh, REPLICATED),
         ),
+        mesh=mesh,
     )
     if config.warmup == "full":
         executor.warm_up()
@@ -212,6 +230,14 @@ def _peak_memory_bytes() -> int:
         return int(stats["peak_bytes_in_use"])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # bytes there, kilobytes elsewhere
+
+
+def _split(model: LoadedModel, mesh: Mesh) -> LoadedModel:
+    """Return the model with its weights spread over a mesh."""
+    fitted = fit_config(model.config, mesh.size)
+    weights = fit_weights(model.weights, model.config, fitted)
+    weights = jax.device_put(weights, shardings(weights, mesh))
+    return dataclasses.replace(model, config=fitted, weights=weights)
 
 
 def _shared_prefix(spec: SharedPrefixSpec | None, attention: Attention) -> SharedPrefixSpec:

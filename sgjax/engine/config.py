@@ -62,6 +62,22 @@ SharedPrefixSpec = Annotated[PlainSpec | CascadeSpec, Field(discriminator="type"
 
 
 @dataclass(frozen=True)
+class MeshSpec:
+    """Over which devices the model is split.
+
+    Attributes:
+        tensor: devices that share every layer (Megatron's split); 1 uses the default device.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    tensor: int = 1
+
+    def __post_init__(self) -> None:
+        if self.tensor < 1:
+            raise ConfigError(f"mesh: tensor={self.tensor} is not allowed; it must be >= 1")
+
+
+@dataclass(frozen=True)
 class EngineConfig:
     """The engine's configuration.
 
@@ -80,6 +96,7 @@ class EngineConfig:
         siblings: what to do about a prefix that is being computed.
         executor: what runs the steps: JAX on a device, or a simulated device.
         grammar: how constraints are compiled and applied.
+        mesh: devices the model is split over.
         attention: backend of attention; "auto" takes the platform's own.
         shared_prefix: whether a step attends once to the pages that its sequences share; None does
             where the backend of attention can.
@@ -104,6 +121,7 @@ class EngineConfig:
     siblings: SiblingsSpec = field(default_factory=DeferSpec)
     executor: ExecutorSpec = field(default_factory=JaxSpec)
     grammar: GrammarSpec = field(default_factory=GrammarSpec)
+    mesh: MeshSpec = field(default_factory=MeshSpec)
     attention: str = "auto"
     shared_prefix: SharedPrefixSpec | None = None
     seed: int = 0

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
 
 from sgjax.engine.config import SharedPrefixSpec
 from sgjax.engine.masks import MaskTable
@@ -19,6 +20,7 @@ from sgjax.kernels.base import Attention
 from sgjax.kernels.batch import Batch
 from sgjax.models.config import ModelConfig
 from sgjax.models.llama import LlamaWeights, make_kv
+from sgjax.models.sharding import POOL
 from sgjax.schedule import Plan, StepOutput
 
 # One jitted function for all executors: engines of the same model share its compiled programs.
@@ -47,7 +49,7 @@ class Submitted:
 
 
 class JaxExecutor:
-    """Run plans on JAX's default device.
+    """Run plans on JAX's default device, or on a mesh of devices.
 
     Args:
         config: the model.
@@ -60,6 +62,7 @@ class JaxExecutor:
         kv_dtype: "float32" or "bfloat16".
         valid_vocab: ids below it may be sampled (rule 11).
         masks: the masks of grammars.
+        mesh: devices that weights and K/V are split over; None is the default device.
     """
 
     def __init__(
@@ -74,13 +77,15 @@ class JaxExecutor:
         kv_dtype: str,
         valid_vocab: int,
         masks: MaskTable,
+        mesh: Mesh | None = None,
     ) -> None:
         self._config = config
         self._weights = weights
         self._ladder = ladder
         self._page_size = page_size
         self._platform = jax.default_backend()
-        self._kv = make_kv(config, num_pages * page_size, kv_dtype, self._platform)
+        pool = None if mesh is None else NamedSharding(mesh, POOL)
+        self._kv = make_kv(config, num_pages * page_size, kv_dtype, self._platform, pool)
         self._masks = masks
         self._attention = attention
         self._shared_prefix = shared_prefix

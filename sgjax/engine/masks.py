@@ -27,15 +27,22 @@ class MaskTable:
         num_words: W.
         table_bytes: size of the table; it has one block for every row of a step at least.
         max_rows: sampled rows in a step at most.
+        sharding: where the table lies; None is the default device.
     """
 
-    def __init__(self, num_words: int, table_bytes: int, max_rows: int) -> None:
+    def __init__(
+        self,
+        num_words: int,
+        table_bytes: int,
+        max_rows: int,
+        sharding: jax.sharding.Sharding | None = None,
+    ) -> None:
         block_bytes = BLOCK_ROWS * num_words * 4
         blocks = max(max_rows, min(table_bytes // block_bytes, _MAX_BLOCKS))
         self._num_words = num_words
         # Block 0 holds row 0; numpy first, because a constant would be kept by the compiler too.
-        self.array: Any = jnp.asarray(
-            np.full(((1 + blocks) * BLOCK_ROWS, num_words), 0xFFFFFFFF, np.uint32)
+        self.array: Any = jax.device_put(
+            np.full(((1 + blocks) * BLOCK_ROWS, num_words), 0xFFFFFFFF, np.uint32), sharding
         )
         self._free = list(range(blocks, 0, -1))
         # (grammar, block of its rows) -> (block of the table, rows uploaded), least recent first.

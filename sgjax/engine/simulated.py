@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sgjax.cache import PagePool, build_cache
-from sgjax.engine.config import BLOCK_TOKENS, EngineConfig
+from sgjax.engine.config import BLOCK_TOKENS, EngineConfig, MeshSpec
 from sgjax.engine.loop import EngineLoop
 from sgjax.errors import ConfigError
 from sgjax.fsm.spec import GrammarSpec
@@ -92,8 +92,10 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
     """
     if config.grammar != GrammarSpec():
         raise ConfigError("grammar is not simulated; leave it out with executor: sim")
-    if config.shared_prefix is not None:
-        raise ConfigError("shared_prefix is not simulated; leave it out with executor: sim")
+    if config.shared_prefix is not None or config.mesh != MeshSpec():
+        raise ConfigError(
+            "shared_prefix and mesh belong to executor: jax; leave them out with executor: sim"
+        )
     model = _architecture(spec.model or config.model)
     tokenizer = _tokenizer(spec.tokenizer)
     kv_dtype = config.kv_dtype or config.dtype

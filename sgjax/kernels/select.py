@@ -4,9 +4,20 @@ from sgjax.errors import UnsupportedBackend
 from sgjax.kernels.base import Attention
 from sgjax.kernels.cpu import CpuAttention
 from sgjax.kernels.cpu_native import cpu_native_attention
+from sgjax.kernels.pallas_gpu import PallasGpuAttention
+from sgjax.kernels.pallas_tpu import PallasTpuAttention
 from sgjax.kernels.reference import ReferenceAttention
 
-NAMES = ("auto", "reference", "cpu", "cpu_native")
+PLATFORMS = {
+    "cpu": "cpu",
+    "cpu_native": "cpu",
+    "pallas_gpu": "gpu",
+    "pallas_tpu": "tpu",
+}
+"""Where each backend runs; the reference runs anywhere."""
+NAMES = ("auto", "reference", *PLATFORMS)
+OWN = {"cpu": "cpu", "gpu": "pallas_gpu", "tpu": "pallas_tpu"}
+"""What "auto" takes on each platform."""
 
 
 def select_attention(name: str, platform: str, page_size: int) -> Attention:
@@ -18,23 +29,28 @@ def select_attention(name: str, platform: str, page_size: int) -> Attention:
         page_size: S, tokens a page.
 
     Raises:
-        UnsupportedBackend: the name is unknown, or its backend does not run on this platform.
+        UnsupportedBackend: the name is unknown, or its backend does not run on this platform, with
+            pages of this size, or without a compiler.
     """
     if name not in NAMES:
         raise UnsupportedBackend(
             f"attention={name!r} is not known; allowed: {', '.join(NAMES)}; use attention='auto'"
         )
-    if name == "reference":
-        return ReferenceAttention(page_size)
-    if name in ("cpu", "cpu_native") and platform != "cpu":
+    if name == "auto":
+        name = OWN[platform]
+    if name in PLATFORMS and PLATFORMS[name] != platform:
         raise UnsupportedBackend(
-            f"attention={name!r} needs platform 'cpu', got {platform!r}; use attention='reference'"
+            f"attention={name!r} needs platform {PLATFORMS[name]!r}, got {platform!r}; use "
+            "attention='auto'"
         )
-    if name == "cpu_native":
-        return cpu_native_attention(page_size)
-    if platform == "cpu":
-        return CpuAttention(page_size)
-    raise UnsupportedBackend(
-        f"attention='auto' has no backend for platform {platform!r} yet; allowed there: "
-        "attention='reference' (slow)"
-    )
+    match name:
+        case "cpu":
+            return CpuAttention(page_size)
+        case "cpu_native":
+            return cpu_native_attention(page_size)
+        case "pallas_gpu":
+            return PallasGpuAttention(page_size)
+        case "pallas_tpu":
+            return PallasTpuAttention(page_size)
+        case _:
+            return ReferenceAttention(page_size)

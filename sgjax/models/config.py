@@ -81,7 +81,7 @@ class ModelConfig:
     """
 
     __pydantic_config__ = FORBID_EXTRA
-    architecture: Literal["llama", "mistral", "qwen2"]
+    architecture: Literal["llama", "mistral", "mixtral", "qwen2"]
     vocab_size: int
     hidden_size: int
     num_layers: int
@@ -115,6 +115,13 @@ class ModelConfig:
         if self.head_dim % 2:
             raise ConfigError(
                 f"model config: head_dim={self.head_dim}; rotary embedding needs an even one"
+            )
+        if not 0 <= self.experts_per_token <= self.num_experts or (
+            self.num_experts and not self.experts_per_token
+        ):
+            raise ConfigError(
+                f"model config: experts_per_token={self.experts_per_token} of "
+                f"num_experts={self.num_experts}; 1 to num_experts are needed, 0 of 0 is dense"
             )
 
     @property
@@ -186,6 +193,8 @@ class ModelConfig:
                 tie_embeddings=bool(data.get("tie_word_embeddings", False)),
                 qkv_bias=family == "qwen2",
                 sliding_window=_sliding_window(data, family),
+                num_experts=data["num_local_experts"] if family == "mixtral" else 0,
+                experts_per_token=data["num_experts_per_tok"] if family == "mixtral" else 0,
             )
         except KeyError as error:
             raise ModelLoadError(
@@ -195,13 +204,14 @@ class ModelConfig:
             raise ModelLoadError(f"config.json cannot be used: {error}") from None
 
 
-Family = Literal["llama", "mistral", "qwen2"]
+Family = Literal["llama", "mistral", "mixtral", "qwen2"]
 _CLASSES: dict[str, Family] = {
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
+    "MixtralForCausalLM": "mixtral",
     "Qwen2ForCausalLM": "qwen2",
 }
-_TYPES: dict[str, Family] = {"llama": "llama", "mistral": "mistral", "qwen2": "qwen2"}
+_TYPES: dict[str, Family] = {name: name for name in ("llama", "mistral", "mixtral", "qwen2")}
 
 # Keys whose presence with any other value changes the arithmetic in a way we do not implement.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {

@@ -1,7 +1,8 @@
 """The Llama family's forward pass: pure functions over a weight pytree.
 
-DEVICE. Imports jax, flax, kernels and models.config. Llama, Mistral and Qwen2 differ only in their
-configs. Owns the layout of the weights in memory and the creation of the K/V pool that matches it.
+DEVICE. Imports jax, flax, kernels, models.config and models.moe. Llama, Mistral, Mixtral and Qwen2
+differ only in their configs. Owns the layout of the weights in memory and the creation of the K/V
+pool that matches it.
 Shape letters as in kernels.batch; c runs over the two halves of the gated MLP.
 """
 
@@ -15,6 +16,7 @@ from sgjax.kernels.base import Attention
 from sgjax.kernels.batch import Batch, KVCache
 from sgjax.kernels.storage import pool_dtype
 from sgjax.models.config import LinearScaling, Llama3Scaling, ModelConfig
+from sgjax.models.moe import moe
 
 
 @flax.struct.dataclass
@@ -27,8 +29,9 @@ class LayerWeights:
         q_bias, k_bias, v_bias: f[H * D], f[K * D], f[K * D], or None.
         o: f[E, H * D].
         mlp_norm: f[E].
-        gate, up: f[F, E].
-        down: f[E, F].
+        gate, up: f[F, E]; of a mixture of X experts f[X, E, F] (see models.moe).
+        down: f[E, F]; of a mixture f[X, F, E].
+        router: f[X, E], or None where the MLP is dense.
     """
 
     attn_norm: jax.Array
@@ -43,6 +46,7 @@ class LayerWeights:
     gate: jax.Array
     up: jax.Array
     down: jax.Array
+    router: jax.Array | None = None
 
 
 @flax.struct.dataclass
@@ -62,7 +66,13 @@ class LlamaWeights:
     head: jax.Array | None
 
 
-def make_kv(config: ModelConfig, num_slots: int, dtype: str, platform: str) -> KVCache:
+def make_kv(
+    config: ModelConfig,
+    num_slots: int,
+    dtype: str,
+    platform: str,
+    sharding: jax.sharding.Sharding | None = None,
+) -> KVCache:
     """Allocate a zeroed K/V pool.
 
     Args:
@@ -70,12 +80,13 @@ def make_kv(config: ModelConfig, num_slots: int, dtype: str, platform: str) -> K
         num_slots: N * S tokens, the scratch page included.
         dtype: "float32" or "bfloat16".
         platform: "cpu", "gpu" or "tpu"; on CPU 16-bit K/V are stored as uint16.
+        sharding: of each layer's pools; None is one device.
 
     Raises:
         ConfigError: the dtype is not supported.
     """
     shape, stored = (num_slots, config.kv_size), pool_dtype(dtype, platform)
-    leaves = [jnp.zeros(shape, stored) for _ in range(2 * config.num_layers)]
+    leaves = [jnp.zeros(shape, stored, device=sharding) for _ in range(2 * config.num_layers)]
     return KVCache(k=tuple(leaves[::2]), v=tuple(leaves[1::2]))
 
 
@@ -115,10 +126,17 @@ def forward(
             )
             x = x + linear(attended.reshape(-1, config.q_size), layer.o)
         with jax.named_scope(f"layer{i}/mlp"):
-            normed = rms_norm(x, layer.mlp_norm, config.norm_eps)
-            gated = jax.nn.silu(linear(normed, layer.gate)) * linear(normed, layer.up)
-            x = x + linear(gated, layer.down)
+            x = x + mlp(config, layer, rms_norm(x, layer.mlp_norm, config.norm_eps))
     return x, KVCache(k=tuple(k_pools), v=tuple(v_pools))
+
+
+def mlp(config: ModelConfig, layer: LayerWeights, normed: jax.Array) -> jax.Array:
+    """Return f32[T, E], the gated MLP of normed hidden states f32[T, E], or the mixture of them."""
+    if layer.router is not None:
+        per_token = config.experts_per_token
+        return moe(normed, layer.router, layer.gate, layer.up, layer.down, per_token)
+    gated = jax.nn.silu(linear(normed, layer.gate)) * linear(normed, layer.up)
+    return linear(gated, layer.down)
 
 
 def logits(config: ModelConfig, weights: LlamaWeights, hidden: jax.Array) -> jax.Array:

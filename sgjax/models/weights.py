@@ -32,10 +32,19 @@ def tensor_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         "self_attn.v_proj.weight": (kv, E),
         "self_attn.o_proj.weight": (E, q),
         "post_attention_layernorm.weight": (E,),
-        "mlp.gate_proj.weight": (F, E),
-        "mlp.up_proj.weight": (F, E),
-        "mlp.down_proj.weight": (E, F),
     }
+    if config.num_experts:
+        layer["block_sparse_moe.gate.weight"] = (config.num_experts, E)
+        for x in range(config.num_experts):
+            expert = f"block_sparse_moe.experts.{x}."
+            layer |= {f"{expert}w1.weight": (F, E), f"{expert}w3.weight": (F, E)}
+            layer[f"{expert}w2.weight"] = (E, F)
+    else:
+        layer |= {
+            "mlp.gate_proj.weight": (F, E),
+            "mlp.up_proj.weight": (F, E),
+            "mlp.down_proj.weight": (E, F),
+        }
     if config.qkv_bias:
         layer |= {
             "self_attn.q_proj.bias": (q,),
@@ -75,9 +84,15 @@ def from_tensors(config: ModelConfig, read: Read, dtype: str) -> LlamaWeights:
             )
         return jnp.asarray(tensor, dtype)
 
+    def project(at: str, dense: str, expert: str) -> jax.Array:
+        if not config.num_experts:
+            return take(f"{at}mlp.{dense}.weight")
+        names = [f"{at}block_sparse_moe.experts.{x}.{expert}" for x in range(config.num_experts)]
+        return jnp.stack([take(f"{name}.weight").T for name in names])
+
     def layer(i: int) -> LayerWeights:
         at = f"model.layers.{i}."
-        attn, mlp, bias = at + "self_attn.", at + "mlp.", config.qkv_bias
+        attn, bias = at + "self_attn.", config.qkv_bias
         return LayerWeights(
             attn_norm=take(at + "input_layernorm.weight"),
             q=take(attn + "q_proj.weight"),
@@ -88,9 +103,10 @@ def from_tensors(config: ModelConfig, read: Read, dtype: str) -> LlamaWeights:
             v_bias=take(attn + "v_proj.bias") if bias else None,
             o=take(attn + "o_proj.weight"),
             mlp_norm=take(at + "post_attention_layernorm.weight"),
-            gate=take(mlp + "gate_proj.weight"),
-            up=take(mlp + "up_proj.weight"),
-            down=take(mlp + "down_proj.weight"),
+            gate=project(at, "gate_proj", "w1"),
+            up=project(at, "up_proj", "w3"),
+            down=project(at, "down_proj", "w2"),
+            router=take(at + "block_sparse_moe.gate.weight") if config.num_experts else None,
         )
 
     return LlamaWeights(

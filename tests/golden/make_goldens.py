@@ -28,10 +28,28 @@ def tiny_logits(name: str) -> NDArray[np.float32]:
     model = transformers.AutoModelForCausalLM.from_config(config, **how).eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            values = variations.tensor(name, key, tuple(parameter.shape))
+            values = _parameter(name, key, tuple(parameter.shape))
             parameter.copy_(torch.from_numpy(values))
         out = model(torch.from_numpy(variations.tokens(name))[None])
     return out.logits[0].numpy()
+
+
+def _parameter(name: str, key: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return a weight; checkpoints of Mixtral name experts singly, transformers stacks them."""
+    at, _, tail = key.partition(".mlp.")
+    moe = f"{at}.block_sparse_moe."
+    if not variations.CONFIGS[name].get("num_local_experts") or not tail:
+        return variations.tensor(name, key, shape)
+    if tail == "gate.weight":
+        return variations.tensor(name, f"{moe}gate.weight", shape)
+
+    def expert(x: int, *parts: str) -> NDArray[np.float32]:
+        rows = (shape[1] // len(parts), shape[2])
+        names = [f"{moe}experts.{x}.{part}.weight" for part in parts]
+        return np.concatenate([variations.tensor(name, n, rows) for n in names])
+
+    parts = ("w1", "w3") if tail == "experts.gate_up_proj" else ("w2",)
+    return np.stack([expert(x, *parts) for x in range(shape[0])])
 
 
 def smollm2() -> dict[str, NDArray[np.generic]]:

@@ -45,6 +45,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "llama3_rope": BASE | {"rope_scaling": LLAMA3_ROPE},
     "mistral": BASE
     | {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None},
+    "mixtral": BASE
+    | {
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "sliding_window": None,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+    },
     "qwen2": BASE | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
     "qwen2_tied": BASE
     | {

@@ -34,10 +34,10 @@ def compiled(attention: Attention):
 class Pools:
     """Random K/V of some sequences in random pages, and the same sequences laid out densely."""
 
-    def __init__(self, page_size, kv_heads, head_dim, dtype, rng):
+    def __init__(self, page_size, kv_heads, head_dim, dtype, rng, platform="cpu"):
         # One size for all examples, so that each backend compiles once for each page size.
         used = (D + G) * P_TOKENS // page_size + 1
-        self.dtype, self.kv_heads = dtype, kv_heads
+        self.dtype, self.kv_heads, self.platform = dtype, kv_heads, platform
         shape = (used * page_size, kv_heads, head_dim)
         self.k = rng.standard_normal(shape, np.float32)
         self.v = rng.standard_normal(shape, np.float32)
@@ -45,7 +45,7 @@ class Pools:
 
     def stored(self, x):
         x = jnp.asarray(x.reshape(len(x), -1), self.dtype)
-        kind = storage.pool_dtype(self.dtype, "cpu")
+        kind = storage.pool_dtype(self.dtype, self.platform)
         return jax.lax.bitcast_convert_type(x, kind) if kind == "uint16" else x
 
     def dense(self, x, extend):
@@ -55,12 +55,21 @@ class Pools:
 
 
 def check(
-    extends, page_size, kv_heads, groups, dtype, attention, seed=0, tolerance=2e-5, head_dim=HD
+    extends,
+    page_size,
+    kv_heads,
+    groups,
+    dtype,
+    attention,
+    seed=0,
+    tolerance=2e-5,
+    head_dim=HD,
+    platform="cpu",
 ):
     rng = np.random.default_rng(seed)
     H = kv_heads * groups
     packed = pack(extends, page_size, D, G, BQ, -(-P_TOKENS // page_size))
-    pools = Pools(page_size, kv_heads, head_dim, dtype, rng)
+    pools = Pools(page_size, kv_heads, head_dim, dtype, rng, platform)
     T = D + G * BQ
     q = rng.standard_normal((T, H, head_dim), np.float32)
     k = rng.standard_normal((T, kv_heads, head_dim), np.float32)
@@ -183,11 +192,15 @@ def test_select_takes_the_platforms_own_backend():
 @pytest.mark.parametrize(
     ("name", "platform", "message"),
     [
-        ("flash", "cpu", "'flash' is not known; allowed: auto, reference, cpu, cpu_native"),
-        ("cpu", "gpu", "needs platform 'cpu', got 'gpu'; use attention='reference'"),
-        ("auto", "tpu", "no backend for platform 'tpu' yet"),
+        (
+            "flash",
+            "cpu",
+            "'flash' is not known; allowed: auto, reference, cpu, cpu_native, pallas_gpu",
+        ),
+        ("cpu", "gpu", "needs platform 'cpu', got 'gpu'; use attention='auto'"),
+        ("auto", "tpu", "page_size=1; use page_size 16"),
     ],
 )
 def test_select_refuses_what_cannot_run(name, platform, message):
     with pytest.raises(UnsupportedBackend, match=message):
-        select_attention(name, platform, 16)
+        select_attention(name, platform, 1)

@@ -1,0 +1,147 @@
+"""Paged attention for CUDA in Pallas, lowered by Triton. Imports jax, pallas and kernels.
+
+A program of the kernel holds one kv head of a tile of queries and walks a share of the tile's range
+in chunks of positions: page ids first, then rows of the pool through them, whatever the page size.
+The range is split over `splits` programs (split-KV, as FlashDecoding): their partial softmaxes are
+merged outside. Triton's arrays have power-of-two sizes, so rows and heads are padded with masks.
+
+Pallas' Triton lowering is deprecated since jax 0.11 but there (checked up to 0.12); parameters are
+always given explicitly, because without them jax 0.10 takes another lowering. A kernel through
+Mosaic GPU or a foreign call can join as another `ragged.Kernel`.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plt
+
+from sgjax.kernels import ragged
+from sgjax.kernels.batch import Layout
+from sgjax.kernels.ragged import EMPTY, Tiles
+
+PROGRAMS = 1024
+"""Programs that keep a large GPU busy: several for each of its some 130 multiprocessors."""
+
+
+@dataclass(frozen=True)
+class PallasGpuAttention:
+    """Tiles of queries over page tables, on an NVIDIA GPU of compute capability 8.0 or later.
+
+    Attributes:
+        page_size: S.
+        chunk: positions a program takes at a time, a power of two >= 16.
+        tile_rows: rows (queries times H / K) of a tile of a query block.
+        splits: programs that share a tile's range at most; fewer where tiles fill the device.
+        num_warps, num_stages: of each program.
+        interpret: run on the CPU, for tests of the arithmetic.
+    """
+
+    page_size: int
+    chunk: int = 64
+    tile_rows: int = 64
+    splits: int = 8
+    num_warps: int = 4
+    num_stages: int = 2
+    interpret: bool = False
+    name: str = "pallas_gpu"
+    writes_first: bool = True
+    uses_runs: bool = True
+
+    def __call__(
+        self,
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        k_pool: jax.Array,
+        v_pool: jax.Array,
+        layout: Layout,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """See `Attention`."""
+        return ragged.attend(self.kernel, self.tile_rows, q, k, v, k_pool, v_pool, layout)
+
+    def kernel(
+        self, tiles: Tiles, table: jax.Array, k_pool: jax.Array, v_pool: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `ragged.Kernel`."""
+        R, K, M, D = tiles.q.shape
+        splits = max(1, min(self.splits, PROGRAMS // (R * K)))
+        rows = max(16, pl.next_power_of_2(M))  # a matrix unit takes at least 16
+        lanes = pl.next_power_of_2(D)
+        q = jnp.pad(tiles.q, ((0, 0), (0, 0), (0, rows - M), (0, lanes - D)))
+        limits = jnp.pad(tiles.limits, ((0, 0), (0, rows - M)))
+        out, lse = pl.pallas_call(
+            self._program,
+            grid=(R, K, splits),
+            out_shape=(
+                ragged.f32(R, K, splits, rows, lanes),
+                ragged.f32(R, K, splits, rows),
+            ),
+            compiler_params=plt.CompilerParams(
+                num_warps=self.num_warps, num_stages=self.num_stages
+            ),
+            interpret=self.interpret,
+            name="paged_attention_gpu",
+        )(q, limits, tiles.start, tiles.end, tiles.row, table, k_pool, v_pool)
+        out, lse = ragged.merge_parts(out, lse, 2)
+        return out[:, :, :M, :D], lse[:, :, :M]
+
+    def _program(  # type: ignore[no-untyped-def] # refs have no public type
+        self,
+        q_ref,
+        limit_ref,
+        start_ref,
+        end_ref,
+        row_ref,
+        table_ref,
+        k_ref,
+        v_ref,
+        out_ref,
+        lse_ref,
+    ) -> None:
+        r, head, split = pl.program_id(0), pl.program_id(1), pl.program_id(2)
+        splits = out_ref.shape[2]
+        _, K, M, lanes = q_ref.shape
+        D = k_ref.shape[1] // K
+        S, C, P = self.page_size, self.chunk, table_ref.shape[1]
+        start, end, row = start_ref[r], end_ref[r], row_ref[r]
+        # Whole chunks a split, as equal as they come.
+        chunks = pl.cdiv(pl.cdiv(jnp.maximum(end - start, 0), C), splits)
+        first = split * chunks
+        last = jnp.minimum(first + chunks, pl.cdiv(jnp.maximum(end - start, 0), C))
+        q = q_ref[r, head]
+        limit = limit_ref[r]
+        dims = jnp.arange(lanes)
+        columns = head * D + dims
+
+        def chunk(i, carry):  # type: ignore[no-untyped-def]
+            top, total, acc = carry
+            position = start + i * C + jnp.arange(C)
+            real = position < end
+            page = plt.load(
+                table_ref.at[row, jnp.minimum(position // S, P - 1)], mask=real, other=0
+            )
+            slot = page * S + position % S
+            inside = real[:, None] & (dims < D)[None, :]
+            keys = plt.load(k_ref.at[slot[:, None], columns[None, :]], mask=inside, other=0)
+            scores = plt.dot(q, keys.astype(q.dtype), trans_b=True)
+            seen = position[None, :] < limit[:, None]
+            scores = jnp.where(seen & real[None, :], scores, EMPTY)
+            new_top = jnp.maximum(top, scores.max(axis=1))
+            probs = jnp.where(scores > EMPTY / 2, jnp.exp(scores - new_top[:, None]), 0.0)
+            decay = jnp.exp(top - new_top)
+            vals = plt.load(v_ref.at[slot[:, None], columns[None, :]], mask=inside, other=0)
+            new = plt.dot(probs.astype(q.dtype), vals.astype(q.dtype))
+            return new_top, total * decay + probs.sum(axis=1), acc * decay[:, None] + new
+
+        empty = (
+            jnp.full((M,), EMPTY, jnp.float32),
+            jnp.zeros((M,), jnp.float32),
+            jnp.zeros((M, lanes), jnp.float32),
+        )
+        top, total, acc = jax.lax.fori_loop(first, last, chunk, empty)
+        none = total == 0
+        safe = jnp.where(none, 1.0, total)
+        out_ref[r, head, split] = acc / safe[:, None]
+        lse_ref[r, head, split] = jnp.where(none, EMPTY, top + jnp.log(safe))

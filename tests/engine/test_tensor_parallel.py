@@ -1,0 +1,71 @@
+"""Tensor parallelism on eight fake devices; the compared runs are in tp_checks.py."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sgjax as sgl
+from sgjax.errors import ConfigError, UnsupportedBackend
+from sgjax.models.presets import load_preset
+from sgjax.models.sharding import fit_config
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def degrees():
+    flags = "--xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engine.tp_checks"],
+        cwd=ROOT, env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True, text=True, check=False, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {said["degree"]: said for said in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("degree", [2, 4, 8])
+def test_logits_are_the_same_on_any_number_of_devices(degrees, degree):
+    one, many = (np.array(degrees[n]["logits"]) for n in (1, degree))
+    assert np.abs(many - one).max() <= 1e-4 * np.abs(one).max()
+
+
+def test_greedy_tokens_are_the_same_on_any_number_of_devices(degrees):
+    assert {tuple(d["tokens"]) for d in degrees.values()} == {tuple(degrees[1]["tokens"])}
+
+
+def test_an_engine_on_a_mesh_says_the_same(degrees):
+    assert degrees[4]["engine"] == degrees[1]["engine"]
+
+
+@pytest.mark.parametrize("degree", [2, 4, 8])
+def test_a_layer_has_two_all_reduces(degrees, degree):
+    # And one puts together the embeddings, whose vocabulary is split, too.
+    assert degrees[degree]["all_reduces"] == 2 * 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("preset", "degree", "message"),
+    [
+        ("smollm2-135m", 2, "9 query heads are no multiple of it; allowed: 1, 3"),
+        ("llama-2-70b", 48, "64 query heads are no multiple"),
+    ],
+)
+def test_a_degree_that_does_not_fit_is_refused_with_those_that_do(preset, degree, message):
+    with pytest.raises(ConfigError, match=message):
+        fit_config(load_preset(preset).config, degree)
+
+
+def test_kv_heads_are_repeated_where_there_are_fewer_than_devices():
+    assert fit_config(load_preset("llama-3-8b").config, 16).num_kv_heads == 16
+    assert fit_config(load_preset("llama-3-8b").config, 4).num_kv_heads == 8
+
+
+def test_more_devices_than_there_are_is_refused():
+    with pytest.raises(UnsupportedBackend, match="tensor=64 needs that many devices, found"):
+        sgl.Engine("random:tiny", mesh={"tensor": 64})
