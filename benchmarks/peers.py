@@ -1,0 +1,251 @@
+"""sgjax beside transformers, vLLM and llama.cpp: same weights, same token ids, greedy.
+
+Every engine runs in a process and Python of its own and stays alive; repeats take turns
+(A B C A B C ...), so that a noisy minute hurts all alike. Each workload runs once untimed before
+it is measured. Engines that cannot run are listed with the reason.
+
+    python benchmarks/peers.py --peer transformers=/venv-a/bin/python --peer vllm=/venv-b/bin/python
+
+A peer without --peer is looked for in this Python. With `--dtype float32` the column `same tokens`
+of the JSON file tells whether engines agree; in bfloat16 long texts drift apart by rounding.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from peer import checkpoints
+from peer.report import Cell, Column, Table, as_json, markdown
+from peer.work import WORKLOADS, Job, question_texts
+
+from sgjax.lab.provenance import git_sha
+from sgjax.models.gguf_file import GgufFile
+from sgjax.models.pull import default_cache_dir, pull
+from sgjax.tokens.gguf import tokenizer_from_gguf
+
+OURS = {"page_size": 16, "max_running": 32, "kv_tokens": 40_000, "max_context_len": 2048}
+"""sgjax's settings: as many sequences as the largest batch, room for them all."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How to start an engine.
+
+    Attributes:
+        module: its adapter, peer/run_<module>.py.
+        model: from the source GGUF file, the dtype and a cache folder to what it reads.
+        options: passed to it.
+    """
+
+    module: str
+    model: Callable[[Path, str, Path], Path]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def as_it_is(source: Path, dtype: str, cache: Path) -> Path:
+    """Return the source: sgjax dequantises by itself."""
+    return source
+
+
+ENGINES = {
+    "sgjax": Engine("sgjax", as_it_is, {**OURS, "attention": "cpu"}),
+    "sgjax_native": Engine("sgjax", as_it_is, {**OURS, "attention": "cpu_native"}),
+    "transformers": Engine("transformers", checkpoints.hf_folder),
+    "vllm": Engine("vllm", checkpoints.hf_folder),
+    "llama_cpp": Engine("llama_cpp", checkpoints.gguf_file),
+}
+SETTLE_S = 0.3
+"""Pause before a run: threads of the engine before may spin for 0.2 s after their work."""
+TRIES = 3
+"""Runs at most until one compiles nothing."""
+
+
+class Worker:
+    """An engine's process.
+
+    Args:
+        name: of ENGINES.
+        python: the interpreter that has it.
+        settings: the adapter's module, and what its `load` takes.
+        log: what the engine prints goes here.
+    """
+
+    def __init__(self, name: str, python: str, settings: dict[str, Any], log: TextIO) -> None:
+        self.column = Column(name)
+        self._process = subprocess.Popen(
+            [python, "-m", "peer.worker"],
+            cwd=Path(__file__).parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        answer = self.ask(settings)
+        self.column.about = answer.get("about", {})
+        self.column.error = answer.get("error")
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a line and return the answer; an engine that died answers with an error."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            return {"error": f"its process ended with status {self._process.wait()}; see the log"}
+        parsed: dict[str, Any] = json.loads(answer)
+        return parsed
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+
+
+def measure(worker: Worker, job: Job) -> dict[str, Any]:
+    """Run a job until a run compiled nothing."""
+    for _ in range(TRIES):
+        time.sleep(SETTLE_S)
+        answer = worker.ask(job)
+        if "error" in answer or not answer["compiled"]:
+            return answer
+    return {"error": f"it still compiled in run {TRIES}"}
+
+
+def compare(workers: list[Worker], names: list[str], repeats: int, limit_s: float) -> Table:
+    """Measure workloads one after another, engines in turns within each."""
+    texts = question_texts(tokenizer_from_gguf(GgufFile(model_file()).metadata))
+    table: Table = {}
+    for workload in (w for w in WORKLOADS if w.name in names):
+        cells = table[workload.name] = {w.column.name: Cell() for w in workers}
+        spent = dict.fromkeys(cells, 0.0)
+        job = workload.make(texts)
+        for repeat in range(-1, repeats):
+            if workload.fresh and repeat >= 0:
+                job = workload.make(texts)
+            for worker in workers:
+                cell = cells[worker.column.name]
+                # The first repeat is for all; a slow engine has fewer of the others.
+                if cell.error or (repeat > 0 and spent[worker.column.name] > limit_s):
+                    continue
+                if repeat < 0:
+                    cell.error = worker.ask(job).get("error")
+                    continue
+                started = time.perf_counter()
+                answer = measure(worker, job)
+                spent[worker.column.name] += time.perf_counter() - started
+                cell.error = answer.get("error")
+                if cell.error is None:
+                    cell.rates.append(answer["count"] / answer["seconds"])
+                    cell.outputs = answer["outputs"]
+        shown = {n: c.error or [round(r, 2) for r in c.rates] for n, c in cells.items()}
+        print(f"{workload.title}: {shown}", file=sys.stderr, flush=True)
+    return table
+
+
+def model_file() -> Path:
+    """Return the GGUF file all weights come from; it is pulled on first use."""
+    return pull("smollm2-135m", default_cache_dir(), lambda line: print(line, file=sys.stderr))
+
+
+def machine() -> dict[str, Any]:
+    """Return what a reader needs to know about where this ran."""
+    model = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text(encoding="utf-8").splitlines()
+        model = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), model)
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def parse() -> argparse.Namespace:
+    """Return the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--workloads", nargs="+", default=[w.name for w in WORKLOADS])
+    parser.add_argument("--dtype", choices=list(checkpoints.KINDS), default="bfloat16")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--limit-s", type=float, default=30.0, help="for an engine and workload")
+    parser.add_argument("--options", action="append", default=[], metavar="NAME={JSON}")
+    parser.add_argument("--cache", type=Path, default=default_cache_dir() / "peers")
+    parser.add_argument("--json", type=Path, default=None, help="file for everything measured")
+    parser.add_argument("--log", type=Path, default=None, help="file for what engines print")
+    args = parser.parse_args()
+    args.peer = dict(item.split("=", 1) for item in args.peer)
+    args.options = {
+        name: json.loads(text) for name, text in (item.split("=", 1) for item in args.options)
+    }
+    known = {w.name for w in WORKLOADS}
+    for given, allowed in ((args.workloads, known), ([*args.peer, *args.options], {*ENGINES})):
+        if unknown := set(given) - set(allowed):
+            parser.error(f"unknown: {', '.join(unknown)}; allowed: {', '.join(sorted(allowed))}")
+    return args
+
+
+def start(args: argparse.Namespace, log: TextIO) -> list[Worker]:
+    """Start all engines, one after another."""
+    source, workers = model_file(), []
+    for name in args.engines:
+        print(f"loading {name}", file=sys.stderr, flush=True)
+        engine = ENGINES[name]
+        settings = {
+            "engine": engine.module,
+            "model": str(engine.model(source, args.dtype, args.cache)),
+            "dtype": args.dtype,
+            "threads": len(os.sched_getaffinity(0)),
+            "options": engine.options | args.options.get(name, {}),
+        }
+        workers.append(Worker(name, args.peer.get(name, sys.executable), settings, log))
+    return workers
+
+
+def main() -> None:
+    """Load the engines, measure, print the table and save everything."""
+    args = parse()
+    started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
+    where = machine()
+    log_path = args.log or Path(tempfile.gettempdir()) / f"sgjax-peers-{os.getpid()}.log"
+    with log_path.open("w", encoding="utf-8") as log:
+        print(f"what engines print goes to {log_path}", file=sys.stderr)
+        workers = start(args, log)
+        try:
+            running = [w for w in workers if w.column.error is None]
+            table = compare(running, args.workloads, args.repeats, args.limit_s)
+        finally:
+            for worker in workers:
+                worker.close()
+    columns = [worker.column for worker in workers]
+    print(markdown(columns, table, {w.name: w.title for w in WORKLOADS}))
+    if args.json:
+        record = {
+            "started": started.isoformat(timespec="seconds"),
+            "wall_s": round(time.perf_counter() - clock, 1),
+            "git_sha": git_sha(),
+            "dtype": args.dtype,
+            "machine": where,
+            **as_json(columns, table),
+        }
+        args.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
