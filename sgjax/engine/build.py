@@ -210,10 +210,11 @@ def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size:
         vocab_size: V.
     """
     most = token_budget // BLOCK_TOKENS * BLOCK_TOKENS
-    tokens = _ladder(64, 4, most)
+    # Padding is computed, so rungs are close; four rows cost little more than two.
+    tokens = _ladder(64, 2, most)
     blocks = [(-(-t // bq), bq) for t in tokens for bq in (64, BLOCK_TOKENS)]
     return Ladder(
-        decode=_ladder(1, 4, max_running),
+        decode=tuple(dict.fromkeys((1, *_ladder(4, 2, max_running)))),
         mixed_decode=_ladder(4, 16, max_running),
         blocks=tuple(dict.fromkeys(blocks)),
         pages=_ladder(256, 4, max_pages),
