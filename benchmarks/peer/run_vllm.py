@@ -8,7 +8,7 @@ from typing import Any
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", f"0-{(os.cpu_count() or 1) - 1}")
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", ",".join(map(str, os.sched_getaffinity(0))))
 
 import torch
 import vllm
@@ -62,7 +62,7 @@ def _params(new: int) -> vllm.SamplingParams:
 
 
 def load(model: str, dtype: str, threads: int, options: dict[str, Any]) -> VllmPeer:
-    """Return the engine of a Hugging Face folder."""
+    """Return the engine of a Hugging Face folder; its threads are bound above, one a core."""
     settings = DEFAULTS | options
     llm = vllm.LLM(
         model=model,
@@ -73,6 +73,5 @@ def load(model: str, dtype: str, threads: int, options: dict[str, Any]) -> VllmP
         seed=0,
         **settings,
     )
-    torch.set_num_threads(threads)
     about = {"vllm": vllm.__version__, "torch": torch.__version__}
     return VllmPeer(llm, about | {k: str(v) for k, v in settings.items()})

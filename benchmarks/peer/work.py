@@ -100,13 +100,19 @@ def chat(users: int = 12, turns: int = 4, shared: int = 100, new: int = 32) -> W
     return Workload("chat", f"chat, {users} users × {turns} turns", "turns/s", True, make)
 
 
+def small_part(job: Job) -> Job:
+    """Return a job of the same kind that takes little time: it warms up what compiles nothing."""
+    few = {"prompts": job.get("prompts", [])[:2], "turns": [t[:2] for t in job.get("turns", [])]}
+    return {**job, **few, "new": 2}
+
+
 WORKLOADS = (
     prefill(128),
     prefill(512),
     prefill(1024),
     decode(1, new=64),
     decode(8, new=32),
-    decode(32, new=32),
+    decode(32, new=16),
     shared_prefix(),
     chat(),
 )
