@@ -5,6 +5,7 @@ are read from the engine before and after a run; a metric is their difference, s
 before does not count.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from sgjax.lab.workloads.base import Outcome
 from sgjax.theory.bound import HitRateBound
+from sgjax.theory.fairness import by_family, jain_index, wait_spread
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ METRICS: dict[str, Metric] = {
     "ttft_mean_s": Metric("mean time to first token", "s"),
     "ttft_p50_s": Metric("median time to first token", "s"),
     "ttft_p99_s": Metric("99th percentile time to first token", "s"),
+    "wait_p50_s": Metric("median wait", "s"),
+    "wait_p99_s": Metric("99th percentile wait", "s"),
+    "wait_p999_s": Metric("99.9th percentile wait", "s"),
+    "worst_family_wait_p99_s": Metric("99th percentile wait of the worst family", "s"),
+    "fairness": Metric("Jain index of the families' tokens a second"),
     "cache_hit_rate": _rate("cache hit rate"),
     "optimal_cache_hit_rate": _rate("hit rate bound"),
     "reachable_cache_hit_rate": _rate("reachable hit rate"),
@@ -124,10 +131,32 @@ def measure(
         "overhead_fraction": host / (host + device) if host + device else 0.0,
         "compilations": count["compilations"],
     }
+    metrics |= _waits(outcomes)
     graded = [o.correct for o in outcomes if o.correct is not None]
     if graded:
         metrics["accuracy"] = sum(graded) / len(graded)
     return metrics
+
+
+def _waits(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return how long requests waited, and how evenly families were served, where it is known."""
+    waits = [o.queued_s for o in outcomes if o.queued_s is not None]
+    if len(waits) < len(outcomes):
+        return {}
+    spread = wait_spread(waits)
+    families = [o.family for o in outcomes]
+    tokens: dict[str, int] = defaultdict(int)
+    seconds: dict[str, float] = defaultdict(float)
+    for outcome in outcomes:
+        tokens[outcome.family] += outcome.completion_tokens
+        seconds[outcome.family] += outcome.latency_s
+    return {
+        "wait_p50_s": spread.p50_s,
+        "wait_p99_s": spread.p99_s,
+        "wait_p999_s": spread.p999_s,
+        "worst_family_wait_p99_s": max(s.p99_s for s in by_family(waits, families).values()),
+        "fairness": jain_index([tokens[name] / seconds[name] for name in tokens]),
+    }
 
 
 COUNTERS = (

@@ -83,22 +83,38 @@ class AgedLongestPrefixMatch(LongestPrefixMatch):
     that does not fit, so a wait is bounded by `max_wait_s` plus the time to serve those who
     arrived before. The paper names starvation as a limitation (section 8).
 
+    Under overload everybody is overdue, and serving all of them by arrival would be no better
+    than that. With `hold_s`, whoever was let in by age brings its prefix into the cache, and for
+    that long those who share it follow: families take turns, at most one change each `hold_s`.
+
     Args:
         max_wait_s: seconds after which a request is overdue.
+        hold_s: seconds of longest-prefix order after each overdue request that was let in.
     """
 
-    def __init__(self, max_wait_s: float) -> None:
+    def __init__(self, max_wait_s: float, hold_s: float = 0.0) -> None:
         self._max_wait_s = max_wait_s
+        self._hold_s = hold_s
+        self._hold_until_s = float("-inf")
+        self._picked_by_age = -1
+
+    def admitted(self, seq: Sequence) -> None:
+        """Begin a hold if the sequence was let in for its age."""
+        if seq.arrival == self._picked_by_age:
+            self._hold_until_s = seq.admitted_s + self._hold_s
 
     def order(self, queue: WaitingQueue, now_s: float) -> Iterator[Sequence]:
-        """Yield the overdue by arrival, then the others by matched prefix."""
+        """Yield the overdue by arrival unless there is a hold, then by matched prefix."""
         overdue = now_s - self._max_wait_s
+        yielded: set[int] = set()
         for seq in queue.by_arrival():
-            if seq.arrived_s > overdue:
+            if seq.arrived_s > overdue or now_s < self._hold_until_s:
                 break
+            self._picked_by_age = seq.arrival
+            yielded.add(seq.arrival)
             yield seq
         for seq in queue.in_order():
-            if seq.arrived_s > overdue:
+            if seq.arrival not in yielded:
                 yield seq
 
 

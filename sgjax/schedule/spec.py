@@ -62,15 +62,23 @@ class DfsWeightSpec:
 
 @dataclass(frozen=True)
 class AgedLpmSpec:
-    """Longest cached prefix first, but whoever waited `max_wait_s` seconds goes first."""
+    """Longest cached prefix first, but whoever waited `max_wait_s` seconds goes first.
+
+    Attributes:
+        max_wait_s: seconds after which a request is overdue.
+        hold_s: seconds of longest-prefix order after each overdue request that was let in, so
+            that those who share its prefix follow it even where everybody is overdue.
+    """
 
     __pydantic_config__ = FORBID_EXTRA
     type: Literal["aged_lpm"] = "aged_lpm"
     max_wait_s: float = 2.0
+    hold_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.max_wait_s < 0:
-            raise ConfigError(f"max_wait_s={self.max_wait_s} is negative; allowed: 0 or more")
+        for name in ("max_wait_s", "hold_s"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}={getattr(self, name)} is negative; allowed: 0 or more")
 
 
 @dataclass(frozen=True)
@@ -174,8 +182,8 @@ def build_policy(spec: PolicySpec) -> Policy:
             return LongestPrefixMatch()
         case DfsWeightSpec():
             return DepthFirstWeighted()
-        case AgedLpmSpec(max_wait_s=max_wait_s):
-            return AgedLongestPrefixMatch(max_wait_s)
+        case AgedLpmSpec(max_wait_s=max_wait_s, hold_s=hold_s):
+            return AgedLongestPrefixMatch(max_wait_s, hold_s)
         case KLpmSpec(k=k):
             return KLongestPrefixMatch(k)
         case HrrnSpec():

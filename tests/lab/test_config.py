@@ -54,7 +54,7 @@ def test_variant_settings_replace_those_of_the_base(write):
         ("repeat=2", "unknown key 'repeat'; did you mean 'repeats'"),
         ("workloads.mmlu.num_question=2", "num_question'; did you mean 'num_questions'"),
         ("data.pth=x", "unknown key 'data.pth'; did you mean 'path'"),
-        ("workloads.mmlu.type=hellaswag", "workloads.mmlu.type: got 'hellaswag'"),
+        ("workloads.mmlu.type=hellaswag", "workloads.mmlu: unknown type 'hellaswag'; allowed"),
         ("repeats=often", "repeats: got 'often'"),
         ("repeats=0", "repeats=0 is not allowed; it must be >= 1"),
         ("warmup=-1", "warmup=-1 is not allowed; it must be >= 0"),

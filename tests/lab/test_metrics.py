@@ -29,7 +29,22 @@ def test_metrics_are_differences_of_counters_and_statistics_of_outcomes():
         "compilations": 0,
     }  # fmt: skip
     assert metrics == pytest.approx(expected)
-    assert set(expected) == set(METRICS)
+    assert set(expected) == set(METRICS) - WAITS
+
+
+def test_waits_and_fairness_are_measured_where_they_are_known():
+    outcomes = [
+        Outcome("", None, latency_s=2.0, ttft_s=1.0, completion_tokens=10, queued_s=q, family=f)
+        for q, f in ((0.0, "a"), (1.0, "a"), (5.0, "b"), (7.0, "b"))
+    ]
+    metrics = measure(outcomes, BEFORE, AFTER, 1.0, BOUND)
+    assert set(metrics) >= WAITS
+    assert metrics["wait_p50_s"] == 3.0
+    assert metrics["worst_family_wait_p99_s"] == pytest.approx(6.98)
+    assert metrics["fairness"] == pytest.approx(1.0)  # both families get 5 tokens a second
+
+
+WAITS = {"wait_p50_s", "wait_p99_s", "wait_p999_s", "worst_family_wait_p99_s", "fairness"}
 
 
 def test_accuracy_is_left_out_where_nothing_is_graded():

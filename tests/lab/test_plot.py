@@ -63,7 +63,7 @@ def test_the_figure_is_well_formed(results):
 def test_two_workloads_are_drawn_side_by_side(results):
     _, records = read_records(results)
     config = records[0].config["experiment"]
-    both = {**config, "workloads": {"mmlu": {}, "other": {}}}
+    both = {**config, "workloads": {"mmlu": {"type": "mmlu"}, "other": {"type": "mmlu"}}}
     parse_experiment(both, "test")
     twice = [
         replace(r, workload=workload, config={**r.config, "experiment": both})

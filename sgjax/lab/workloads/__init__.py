@@ -1,17 +1,27 @@
 """The workloads that an experiment can name, one module each."""
 
-from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Task, Workload
-from sgjax.lab.workloads.mmlu import MmluWorkload
+from typing import Annotated
 
-WorkloadConfig = MmluWorkload
-"""What YAML can choose by `type`; becomes a tagged union with the second workload."""
+from pydantic import Field
+
+from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Task, Workload
+from sgjax.lab.workloads.families import FamiliesWorkload
+from sgjax.lab.workloads.mmlu import MmluWorkload
+from sgjax.lab.workloads.trace import TraceWorkload
+
+WorkloadConfig = Annotated[
+    MmluWorkload | TraceWorkload | FamiliesWorkload, Field(discriminator="type")
+]
+"""What YAML can choose by `type`."""
 
 __all__ = [
     "DataSource",
+    "FamiliesWorkload",
     "LabEngine",
     "MmluWorkload",
     "Outcome",
     "Task",
+    "TraceWorkload",
     "Workload",
     "WorkloadConfig",
 ]

@@ -4,12 +4,14 @@ Imports tokens, typed and `errors`. A workload is a frozen dataclass with a `typ
 fills; `load` turns it into a `Task`, the programs in the order in which they arrive.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from sgjax.errors import ConfigError
+from sgjax.sim.replay import Served
+from sgjax.sim.trace import Arrival
 from sgjax.tokens.base import Tokenizer
 from sgjax.typed import FORBID_EXTRA
 
@@ -24,6 +26,10 @@ class LabEngine(Protocol):
 
     def generate(self, *, input_ids: Any, sampling_params: Any) -> Any:
         """Run a list of prompts, given as token ids; return one result a prompt, in order."""
+        ...
+
+    def replay(self, trace: Iterable[Arrival]) -> Served:
+        """Serve a trace in virtual time; a real engine refuses it."""
         ...
 
     def flush_cache(self) -> bool:
@@ -84,6 +90,8 @@ class Outcome:
         latency_s: seconds from submission to end, on the engine's clock.
         ttft_s: seconds to its first output token.
         completion_tokens: tokens generated.
+        queued_s: seconds from arrival to admission; None where it is not known.
+        family: whose it is, for fairness; empty where that means nothing.
     """
 
     answer: str
@@ -91,6 +99,8 @@ class Outcome:
     latency_s: float
     ttft_s: float
     completion_tokens: int
+    queued_s: float | None = None
+    family: str = ""
 
 
 class Task(Protocol):

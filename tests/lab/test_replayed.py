@@ -1,0 +1,99 @@
+"""Workloads that replay arrivals, through the lab's own runner on a simulated engine."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+import sgjax as sgl
+from sgjax.errors import ConfigError, ProgramError
+from sgjax.lab.config import parse_experiment
+from sgjax.lab.runner import run_experiment
+from sgjax.lab.workloads import DataSource, FamiliesWorkload, TraceWorkload
+from sgjax.lab.workloads.families import Family
+
+SIM = {"type": "sim", "hardware": "a10g", "model": "llama-2-7b"}
+TWO = {"a": Family(0.75, 100, 10, 4), "b": Family(0.25, 0, 20, 2)}
+
+
+def records(finished):
+    lines = (finished.directory / "results.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_an_experiment_replays_families_in_virtual_time(tmp_path):
+    experiment = parse_experiment(
+        {
+            "name": "zoo",
+            "claim": "c",
+            "base": {"executor": SIM, "page_size": 1},
+            "variants": {"lpm": {"policy": {"type": "lpm"}}, "none": {"cache": {"type": "none"}}},
+            "workloads": {
+                "two": {
+                    "type": "families",
+                    "families": {
+                        "a": {"share": 0.5, "prefix": 300, "own": 10, "output": 4},
+                        "b": {"share": 0.5, "prefix": 300, "own": 10, "output": 4},
+                    },
+                    "num_requests": 30,
+                    "rate_per_s": 2,
+                }
+            },
+            "warmup": 0,
+        },
+        "test",
+    )
+    console = Console(quiet=True)
+    finished = run_experiment(experiment, tmp_path, lambda s: sgl.Engine(**s), console)
+    by_variant = {r["variant"]: r for r in records(finished)}
+    lpm, none = by_variant["lpm"]["metrics"], by_variant["none"]["metrics"]
+    assert by_variant["lpm"]["executor"] == "sim"
+    assert none["cache_hit_rate"] == 0 < 0.9 < lpm["cache_hit_rate"] <= 0.97
+    assert lpm["optimal_cache_hit_rate"] >= lpm["cache_hit_rate"]
+    # About fifteen virtual seconds of arrivals, simulated in far less.
+    assert 10 < 30 / lpm["throughput_programs_per_s"] < 30
+    assert by_variant["lpm"]["wall_s"] < 5
+    assert lpm["wait_p99_s"] <= lpm["worst_family_wait_p99_s"] <= none["worst_family_wait_p99_s"]
+    assert 0.5 < lpm["fairness"] <= 1
+
+
+def test_families_have_their_shares_prefixes_and_rate():
+    task = FamiliesWorkload(TWO, num_requests=400, rate_per_s=20).load(DataSource(), seed=1)
+    a = [x for x in task.arrivals if x.family == "a"]
+    b = [x for x in task.arrivals if x.family == "b"]
+    assert 0.68 < len(a) / 400 < 0.82
+    assert len({tuple(x.tokens[:100]) for x in a}) == 1
+    assert len({x.tokens[0] for x in b}) == len(b)
+    assert {len(x.tokens) for x in a} == {110}
+    assert 15 < task.arrivals[-1].time_s < 26
+    assert FamiliesWorkload(TWO, 400, 20).load(DataSource(), seed=1) == task
+
+
+def test_a_cycle_takes_turns_at_even_times():
+    workload = FamiliesWorkload(TWO, 6, 2, arrivals="even", order="cycle")
+    arrivals = workload.load(DataSource(), seed=0).arrivals
+    assert [x.family for x in arrivals] == ["a", "b"] * 3
+    assert [x.time_s for x in arrivals] == [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
+
+
+def test_a_trace_is_read_from_the_users_folder_cut_and_sped_up(tmp_path):
+    row = '{"timestamp": %d, "input_length": %d, "output_length": 5, "hash_ids": [%s]}\n'
+    text = row % (0, 500, "1") + row % (1000, 1024, "1, 2") + row % (3000, 512, "3")
+    (tmp_path / "t.jsonl").write_text(text)
+    data = DataSource(str(tmp_path))
+    task = TraceWorkload("t.jsonl", max_tokens=600, speed=2.0).load(data, seed=0)
+    assert [a.time_s for a in task.arrivals] == [0.0, 1.5]
+    assert TraceWorkload("t.jsonl", num_requests=1).load(data, seed=0).num_programs == 1
+    assert task.prompts(None) == [[1], [3]]
+    with pytest.raises(ConfigError, match="does not ship with sgjax"):
+        TraceWorkload("t.jsonl").load(DataSource(), seed=0)
+
+
+def test_requests_that_do_not_fit_are_reported_and_not_dropped():
+    huge = {"huge": Family(1.0, 0, 5000, 1)}
+    task = FamiliesWorkload(huge, 2, 1).load(DataSource(), seed=0)
+    with (
+        sgl.Engine(executor=SIM) as engine,
+        pytest.raises(ProgramError, match="2 requests of the trace do not fit"),
+    ):
+        task.run(engine)
