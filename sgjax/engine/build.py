@@ -1,14 +1,11 @@
 """build: wire an engine's parts from its configuration, once.
 
-DEVICE. Imports everything the engine is made of. Sizes that depend on the machine (pool, ladder)
-are decided here and recorded in `info`.
+DEVICE. Imports everything the engine is made of. What is decided here once (backend, sizes) is
+recorded in `info`.
 """
 
 import dataclasses
 import logging
-import os
-import resource
-import sys
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -27,8 +24,14 @@ from sgjax.engine.config import (
 from sgjax.engine.executor import JaxExecutor
 from sgjax.engine.loop import EngineLoop
 from sgjax.engine.masks import MaskTable
-from sgjax.engine.pack import Ladder
-from sgjax.errors import ConfigError, UnsupportedBackend
+from sgjax.engine.sizing import (
+    check_room,
+    context_len,
+    fitting_tokens,
+    make_ladder,
+    peak_memory_bytes,
+)
+from sgjax.errors import UnsupportedBackend
 from sgjax.fsm.cache import GrammarCache, GrammarCompiler
 from sgjax.fsm.kernels import Kernels, load_kernels
 from sgjax.fsm.spec import build_jump
@@ -49,7 +52,6 @@ from sgjax.schedule import (
     build_siblings,
 )
 from sgjax.tokens.base import Tokenizer
-from sgjax.types import MAX_TOP_LOGPROBS
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Parts:
             "mean_batch_size": stats.rows / max(stats.forward_passes, 1),
             "evicted_tokens": self.pages.evicted_pages * pool.page_size,
             "pages": {k: counts[k] for k in ("total", "free", "tree", "sequence")},
-            "peak_memory_bytes": _peak_memory_bytes(),
+            "peak_memory_bytes": peak_memory_bytes(),
             "num_running": self.scheduler.num_running,
             "num_waiting": self.scheduler.num_waiting,
             "plan_s": times.plan_s,
@@ -118,15 +120,15 @@ def build(config: EngineConfig) -> Parts:
     real_vocab = model.config.vocab_size
     if mesh is not None:
         model = _split(model, mesh)
-    context = _context_len(config, model.config)
+    context = context_len(config.max_context_len, model.config)
     kv_dtype = config.kv_dtype or config.dtype
     token_bytes = model.config.kv_bytes_per_token(kv_dtype)
     if platform != "cpu":  # whose devices share one memory
         token_bytes //= degree
-    kv_tokens = config.kv_tokens or _fitting_tokens(token_bytes, config.max_running * context)
+    kv_tokens = config.kv_tokens or fitting_tokens(token_bytes, config.max_running * context)
     size = config.page_size
     num_pages = -(-kv_tokens // size)
-    _check_room(config, num_pages * size * token_bytes)
+    check_room(config, num_pages * size * token_bytes)
     config = dataclasses.replace(
         config, kv_dtype=kv_dtype, kv_tokens=num_pages * size, max_context_len=context
     )
@@ -200,39 +202,6 @@ def build(config: EngineConfig) -> Parts:
     )
 
 
-def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size: int) -> Ladder:
-    """Return the shapes for an engine's limits.
-
-    Args:
-        max_running: rows a step at most.
-        token_budget: new tokens a step at most, in blocks of BLOCK_TOKENS.
-        max_pages: P, pages of the longest sequence.
-        vocab_size: V.
-    """
-    most = token_budget // BLOCK_TOKENS * BLOCK_TOKENS
-    # Padding is computed, so rungs are close; four rows cost little more than two.
-    tokens = _ladder(64, 2, most)
-    blocks = [(-(-t // bq), bq) for t in tokens for bq in (64, BLOCK_TOKENS)]
-    return Ladder(
-        decode=tuple(dict.fromkeys((1, *_ladder(4, 2, max_running)))),
-        mixed_decode=_ladder(4, 16, max_running),
-        blocks=tuple(dict.fromkeys(blocks)),
-        pages=_ladder(256, 4, max_pages),
-        targets=(0, 64, most + max_running),
-        adjustments=(0, 64, 1024, vocab_size),
-        top=tuple(dict.fromkeys(min(n, vocab_size) for n in (0, 8, MAX_TOP_LOGPROBS))),
-    )
-
-
-def _peak_memory_bytes() -> int:
-    """Return the most memory in use so far: the device's, or the process's where they are one."""
-    stats = jax.devices()[0].memory_stats()
-    if stats is not None and "peak_bytes_in_use" in stats:
-        return int(stats["peak_bytes_in_use"])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # bytes there, kilobytes elsewhere
-
-
 def _split(model: LoadedModel, mesh: Mesh) -> LoadedModel:
     """Return the model with its weights spread over a mesh."""
     fitted = fit_config(model.config, mesh.size)
@@ -250,45 +219,3 @@ def _shared_prefix(spec: SharedPrefixSpec | None, attention: Attention) -> Share
             "shared_prefix: none, or another backend"
         )
     return spec
-
-
-def _ladder(first: int, factor: int, last: int) -> tuple[int, ...]:
-    sizes = []
-    while first < last:
-        sizes.append(first)
-        first *= factor
-    return (*sizes, last)
-
-
-def _context_len(config: EngineConfig, model: ModelConfig) -> int:
-    longest = model.max_position
-    if model.sliding_window is not None:
-        longest = min(longest, model.sliding_window)
-    wanted = config.max_context_len
-    if wanted is not None and wanted > longest:
-        raise ConfigError(
-            f"max_context_len={wanted} is beyond the model's {longest} tokens; lower it"
-        )
-    return wanted or longest
-
-
-def _check_room(config: EngineConfig, kv_bytes: int) -> None:
-    stats = jax.devices()[0].memory_stats() or {}
-    memory = stats.get("bytes_limit") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if kv_bytes > memory:
-        raise ConfigError(
-            f"kv_tokens={config.kv_tokens} in pages of {config.page_size} need "
-            f"{kv_bytes / 1e9:.1f} GB of K/V, but there are {memory / 1e9:.1f} GB; lower kv_tokens"
-        )
-
-
-def _fitting_tokens(bytes_per_token: int, most: int) -> int:
-    """Return how many tokens of K/V fit: most of a device, a tenth of a host's free memory."""
-    stats = jax.devices()[0].memory_stats()
-    if stats is not None and "bytes_limit" in stats:
-        room = int(0.85 * (stats["bytes_limit"] - stats["bytes_in_use"]))
-    else:
-        # Not every system says what is free; all say what there is.
-        pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
-        room = os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") // 10
-    return max(1, min(most, room // bytes_per_token))

@@ -59,7 +59,8 @@ class Ladder:
         decode: D of steps without blocks.
         mixed_decode: D of steps with blocks.
         blocks: (G, BQ) of steps with blocks, by G * BQ.
-        pages: P.
+        pages: P of steps without blocks.
+        mixed_pages: P of steps with blocks.
         targets: X.
         adjustments: Q.
         top: K.
@@ -69,6 +70,7 @@ class Ladder:
     mixed_decode: tuple[int, ...]
     blocks: tuple[tuple[int, int], ...]
     pages: tuple[int, ...]
+    mixed_pages: tuple[int, ...]
     targets: tuple[int, ...]
     adjustments: tuple[int, ...]
     top: tuple[int, ...]
@@ -82,7 +84,10 @@ class Ladder:
             D=_fit(self.mixed_decode if lengths else self.decode, singles),
             G=G,
             BQ=BQ,
-            P=_fit(self.pages, max(row.seq.pages.length for row in plan.rows)),
+            P=_fit(
+                self.mixed_pages if lengths else self.pages,
+                max(row.seq.pages.length for row in plan.rows),
+            ),
             X=_fit(self.targets, sum(len(row.targets) for row in plan.rows)),
             Q=_fit(self.adjustments, num_adjustments),
             top=_fit(self.top, max(row.seq.request.top_logprobs for row in plan.rows)),
@@ -92,7 +97,7 @@ class Ladder:
         """Return the shapes of steps without log-probabilities and adjustments: `warmup: full`."""
         plain = {"X": self.targets[0], "Q": self.adjustments[0], "top": self.top[0]}
         shapes = [Shape(D=D, G=0, BQ=1, P=P, **plain) for P in self.pages for D in self.decode]
-        for P in self.pages:
+        for P in self.mixed_pages:
             for D in self.mixed_decode:
                 shapes += [Shape(D=D, G=G, BQ=BQ, P=P, **plain) for G, BQ in self.blocks]
         return shapes
