@@ -13,13 +13,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sgjax.cache import CacheSpec, EvictionSpec, LruSpec, PagePool, TreeSpec, build_cache
-from sgjax.errors import PromptTooLong
+from sgjax.cache import (
+    CacheSpec,
+    EvictionOrder,
+    EvictionSpec,
+    LruSpec,
+    PagePool,
+    PrefixCache,
+    RadixTree,
+    TreeSpec,
+    build_cache,
+)
+from sgjax.errors import ConfigError, PromptTooLong
 from sgjax.schedule import (
     AdaptiveGrowth,
     LeastProgress,
     Limits,
     PageKeeper,
+    Policy,
     PolicySpec,
     Scheduler,
     SchedulerStats,
@@ -97,7 +108,12 @@ class Served:
 
 
 def replay(
-    trace: Iterable[Arrival], config: ReplayConfig, cost: Roofline, macro_steps: bool = True
+    trace: Iterable[Arrival],
+    config: ReplayConfig,
+    cost: Roofline,
+    macro_steps: bool = True,
+    policy: Policy | None = None,
+    order: EvictionOrder | None = None,
 ) -> Served:
     """Serve a trace.
 
@@ -107,13 +123,25 @@ def replay(
         cost: seconds a step takes.
         macro_steps: take as many decode steps at once as leave the scheduler nothing to decide.
             The result is the same, to the last bit, as step by step.
+        policy: a policy of your own instead of the one that `config` names.
+        order: an eviction order of your own, on the radix tree.
+
+    Raises:
+        ConfigError: `order` is given, but the cache that `config` names is no radix tree.
     """
     pool = PagePool(1 + -(-config.kv_tokens // config.page_size), config.page_size)
-    pages = PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
+    if order is not None and not isinstance(config.cache, TreeSpec):
+        raise ConfigError(f"an eviction order was given, but cache={config.cache.type!r}; use tree")
+    cache: PrefixCache = (
+        RadixTree(pool, order)
+        if order is not None
+        else build_cache(config.cache, config.eviction, pool)
+    )
+    pages = PageKeeper(pool, cache)
     executor = SimExecutor(lambda seq: ANSWER, cost)
     scheduler = Scheduler(
         pages=pages,
-        policy=build_policy(config.policy),
+        policy=policy or build_policy(config.policy),
         siblings=build_siblings(config.siblings),
         growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
         retract=LeastProgress(),
