@@ -43,6 +43,7 @@ ALLOWED: dict[str, set[str]] = {
 JAX = {"jax", "jaxlib", "flax", "chex", "optax"}
 HOST_UNITS = HOST | {"", "sim", "theory", "lang", "lang.backends"}
 HOST_MODULES = {
+    "engine.assemble",
     "engine.config",
     "engine.engine",
     "engine.simulated",

@@ -13,9 +13,8 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, NamedSharding
 
-from sgjax.cache import PagePool, build_cache
+from sgjax.engine.assemble import build_pages, build_scheduler, whole_pages
 from sgjax.engine.config import (
-    BLOCK_TOKENS,
     CascadeSpec,
     EngineConfig,
     PlainSpec,
@@ -43,12 +42,8 @@ from sgjax.models.load import LoadedModel, load_model
 from sgjax.models.pull import default_cache_dir
 from sgjax.models.sharding import REPLICATED, TENSOR, fit_config, fit_weights, make_mesh, shardings
 from sgjax.schedule import (
-    AdaptiveGrowth,
-    LeastProgress,
-    Limits,
     PageKeeper,
     Scheduler,
-    build_policy,
     build_siblings,
 )
 from sgjax.tokens.base import Tokenizer
@@ -126,26 +121,23 @@ def build(config: EngineConfig) -> Parts:
     if platform != "cpu":  # whose devices share one memory
         token_bytes //= degree
     kv_tokens = config.kv_tokens or fitting_tokens(token_bytes, config.max_running * context)
-    size = config.page_size
-    num_pages = -(-kv_tokens // size)
-    check_room(config, num_pages * size * token_bytes)
+    kv_tokens = whole_pages(config, kv_tokens)
+    check_room(config, kv_tokens * token_bytes)
     config = dataclasses.replace(
-        config, kv_dtype=kv_dtype, kv_tokens=num_pages * size, max_context_len=context
+        config, kv_dtype=kv_dtype, kv_tokens=kv_tokens, max_context_len=context
     )
-    pool = PagePool(1 + num_pages, size)
-    pages = PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
+    size = config.page_size
+    pages = build_pages(config)
     attention = select_attention(config.attention, platform, size)
     if mesh is not None:
         attention = ShardedAttention(attention, mesh, TENSOR)
-    siblings = build_siblings(config.siblings)
-    if siblings.shares_planned and not attention.writes_first:
+    if build_siblings(config.siblings).shares_planned and not attention.writes_first:
         raise UnsupportedBackend(
             f"siblings: share_planned needs K/V written before attention reads them, which "
             f"attention={attention.name!r} does not do; use siblings: defer"
         )
     shared_prefix = _shared_prefix(config.shared_prefix, attention)
     config = dataclasses.replace(config, shared_prefix=shared_prefix)
-    budget = config.token_budget
     valid_vocab = min(model.tokenizer.vocab_size, real_vocab)
     executor = JaxExecutor(
         config=model.config,
@@ -153,9 +145,9 @@ def build(config: EngineConfig) -> Parts:
         attention=attention,
         shared_prefix=shared_prefix,
         ladder=make_ladder(
-            config.max_running, budget, -(-context // size), model.config.vocab_size
+            config.max_running, config.token_budget, -(-context // size), model.config.vocab_size
         ),
-        num_pages=pool.num_pages,
+        num_pages=pages.pool.num_pages,
         page_size=size,
         kv_dtype=kv_dtype,
         valid_vocab=valid_vocab,
@@ -169,19 +161,8 @@ def build(config: EngineConfig) -> Parts:
     )
     if config.warmup == "full":
         executor.warm_up()
-    scheduler = Scheduler(
-        pages=pages,
-        policy=build_policy(config.policy),
-        siblings=siblings,
-        growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
-        retract=LeastProgress(),
-        tokenizer=model.tokenizer,
-        limits=Limits(config.max_running, budget, BLOCK_TOKENS, context, valid_vocab),
-        seed=config.seed,
-        now=executor.now,
-        debug_checks=config.debug_checks,
-        jump=build_jump(config.grammar.jump, model.tokenizer),
-    )
+    jump = build_jump(config.grammar.jump, model.tokenizer)
+    scheduler = build_scheduler(config, pages, model.tokenizer, valid_vocab, executor.now, jump)
     kernels = load_kernels(config.grammar.kernels, default_cache_dir() / "native")
     grammars = GrammarCache(
         GrammarCompiler(model.tokenizer, model.config.vocab_size, kernels, config.grammar),

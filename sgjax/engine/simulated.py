@@ -10,8 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from sgjax.cache import PagePool, build_cache
-from sgjax.engine.config import BLOCK_TOKENS, EngineConfig, MeshSpec
+from sgjax.engine.assemble import build_pages, build_scheduler, whole_pages
+from sgjax.engine.config import EngineConfig, MeshSpec
 from sgjax.engine.loop import EngineLoop
 from sgjax.errors import ConfigError
 from sgjax.fsm.spec import GrammarSpec
@@ -20,13 +20,8 @@ from sgjax.models.gguf_file import GgufFile
 from sgjax.models.presets import load_preset, preset_names
 from sgjax.models.pull import default_cache_dir, pull, pulled_path
 from sgjax.schedule import (
-    AdaptiveGrowth,
-    LeastProgress,
-    Limits,
     PageKeeper,
     Scheduler,
-    build_policy,
-    build_siblings,
 )
 from sgjax.sim import SimSpec, Simulator, build_simulator
 from sgjax.sim.replay import Served, drive
@@ -34,6 +29,9 @@ from sgjax.sim.trace import Arrival
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.byte import ByteTokenizer
 from sgjax.tokens.gguf import tokenizer_from_gguf
+
+_ANY_ID = 2**31
+"""Traces make up token ids, and nothing computes with them: only int32 limits them."""
 
 
 @dataclass(frozen=True)
@@ -112,22 +110,13 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
             f"max_context_len={context} is beyond the model's {model.max_position} tokens; lower it"
         )
     config = dataclasses.replace(
-        config, kv_dtype=kv_dtype, kv_tokens=kv_tokens, max_context_len=context
+        config,
+        kv_dtype=kv_dtype,
+        kv_tokens=whole_pages(config, kv_tokens),
+        max_context_len=context,
     )
-    pool = PagePool(1 + -(-kv_tokens // config.page_size), config.page_size)
-    pages = PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
-    scheduler = Scheduler(
-        pages=pages,
-        policy=build_policy(config.policy),
-        siblings=build_siblings(config.siblings),
-        growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
-        retract=LeastProgress(),
-        tokenizer=tokenizer,
-        limits=Limits(config.max_running, config.token_budget, BLOCK_TOKENS, context),
-        seed=config.seed,
-        now=simulator.executor.now,
-        debug_checks=config.debug_checks,
-    )
+    pages = build_pages(config)
+    scheduler = build_scheduler(config, pages, tokenizer, _ANY_ID, simulator.executor.now)
     loop = EngineLoop(scheduler, simulator.executor, settle_s=spec.settle_s)
     return SimulatedParts(config, model, tokenizer, pages, scheduler, simulator, loop)
 

@@ -52,7 +52,10 @@ def test_a_release_keeps_the_pin_for_followers_that_wait_in_the_queue() -> None:
     bench = Bench(Setup(pages=100, max_running=1))
     bench.add(hint("h", prompts[0][:60], 5))
     bench.drain()
-    bench.add(ask("stranger", words(rng, 35), 2))  # goes first, and could use the prefix's pages
+    bench.add(ask("recent", words(rng, 30), 1))
+    bench.drain()
+    # The stranger goes first. It must evict what was used recently, not the older, pinned prefix.
+    bench.add(ask("stranger", words(rng, 35), 2))
     bench.add(ask("0", prompts[0], 2, after="h"))
     bench.scheduler.release_hint("h")
     assert bench.run()["0"].cached_tokens == 60

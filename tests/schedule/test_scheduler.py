@@ -138,6 +138,17 @@ def test_siblings_that_are_deferred_compute_their_prefix_once() -> None:
     assert computed(AdmitSpec(), 1024) == 6 * 64
 
 
+def test_a_prefix_that_is_cached_already_is_nothing_to_wait_for() -> None:
+    rng = random.Random(20)
+    one, other = family(rng, 2, 60, 40)
+    bench = Bench(Setup(siblings=DeferSpec(min_tokens=16), token_budget=256))
+    bench.add(ask("warm", one[:60], 1))
+    bench.run()
+    bench.add(ask("one", one, 5), ask("other", other, 5))
+    bench.step()
+    assert bench.scheduler.num_running == 2
+
+
 def test_share_planned_admits_siblings_in_the_same_step() -> None:
     prompts = family(random.Random(7), 6, 60, 4)
     bench = Bench(Setup(siblings=SharePlannedSpec(), token_budget=1024))

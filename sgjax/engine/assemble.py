@@ -1,0 +1,78 @@
+"""What every engine is assembled of above its executor: pool, cache and scheduler.
+
+HOST, no jax. Imports schedule, cache, tokens and config; shared by `build` and `build_simulated`.
+"""
+
+from collections.abc import Callable
+
+from sgjax.cache import PagePool, build_cache
+from sgjax.engine.config import BLOCK_TOKENS, EngineConfig
+from sgjax.fsm.jump import JumpMode, NoJump
+from sgjax.schedule import (
+    AdaptiveGrowth,
+    LeastProgress,
+    Limits,
+    PageKeeper,
+    Scheduler,
+    build_policy,
+    build_siblings,
+)
+from sgjax.tokens.base import Tokenizer
+
+NO_JUMP = NoJump()
+
+
+def build_pages(config: EngineConfig) -> PageKeeper:
+    """Make the pool, with the scratch page, and the prefix cache over it.
+
+    Args:
+        config: with `kv_tokens` resolved to whole pages.
+    """
+    assert config.kv_tokens is not None
+    pool = PagePool(1 + config.kv_tokens // config.page_size, config.page_size)
+    return PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
+
+
+def build_scheduler(
+    config: EngineConfig,
+    pages: PageKeeper,
+    tokenizer: Tokenizer,
+    vocab_size: int,
+    now: Callable[[], float],
+    jump: JumpMode = NO_JUMP,
+) -> Scheduler:
+    """Make the scheduler.
+
+    Args:
+        config: with `max_context_len` resolved.
+        pages: pool and cache.
+        tokenizer: for texts and stop tests.
+        vocab_size: ids below it may occur in requests and be sampled.
+        now: the executor's clock, in seconds.
+        jump: what happens where a constraint forces text.
+    """
+    assert config.max_context_len is not None
+    return Scheduler(
+        pages=pages,
+        policy=build_policy(config.policy),
+        siblings=build_siblings(config.siblings),
+        growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
+        retract=LeastProgress(),
+        tokenizer=tokenizer,
+        limits=Limits(
+            config.max_running,
+            config.token_budget,
+            BLOCK_TOKENS,
+            config.max_context_len,
+            vocab_size,
+        ),
+        seed=config.seed,
+        now=now,
+        debug_checks=config.debug_checks,
+        jump=jump,
+    )
+
+
+def whole_pages(config: EngineConfig, kv_tokens: int) -> int:
+    """Return a pool's size in tokens, rounded up to whole pages."""
+    return -(-kv_tokens // config.page_size) * config.page_size
