@@ -158,8 +158,8 @@ class SamplingParams:
 
         Args:
             values: keys of `design: sampling_params`; `stop` may be one string, `logit_bias` a
-                mapping, `json_schema` a mapping or JSON text, `top_k` -1 for "all". None means
-                the default.
+                mapping, `json_schema` a mapping, a pydantic model or JSON text, `top_k` -1 for
+                "all". None means the default.
 
         Returns:
             The validated parameters.
@@ -187,8 +187,8 @@ class SamplingParams:
                 value = (value,) if isinstance(value, int) else _as_tuple(key, value)
             elif key == "logit_bias":
                 value = _as_pairs(key, value)
-            elif key == "json_schema" and isinstance(value, Mapping):
-                value = _as_json(key, value)
+            elif key == "json_schema" and isinstance(value, Mapping | type):
+                value = _as_json(key, _schema_of(key, value))
             elif key == "top_k" and value == -1:
                 continue
             out[key] = value
@@ -385,6 +385,19 @@ def _as_int(name: str, value: object) -> int:
         raise ConfigError(
             f"sampling parameter {name}: {value!r} is no token id; it must be an integer"
         ) from None
+
+
+def _schema_of(name: str, value: "Mapping[str, Any] | type") -> Mapping[str, Any]:
+    if not isinstance(value, type):
+        return value
+    from pydantic import BaseModel
+
+    if not issubclass(value, BaseModel):
+        raise ConfigError(
+            f"sampling parameter {name}={value.__name__} is not allowed; give a pydantic model, a "
+            "dict or JSON text"
+        )
+    return value.model_json_schema()
 
 
 def _as_json(name: str, value: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sgjax.fsm.grammar import Grammar
+from sgjax.fsm.kernels import RowStore
 from sgjax.schedule import Plan
 
 BLOCK_ROWS = 16
@@ -45,21 +45,21 @@ class MaskTable:
             np.full(((1 + blocks) * BLOCK_ROWS, num_words), 0xFFFFFFFF, np.uint32), sharding
         )
         self._free = list(range(blocks, 0, -1))
-        # (grammar, block of its rows) -> (block of the table, rows uploaded), least recent first.
-        self._resident: OrderedDict[tuple[Grammar, int], tuple[int, int]] = OrderedDict()
+        # (a grammar's rows, block of them) -> (block of the table, rows uploaded), oldest first.
+        self._resident: OrderedDict[tuple[RowStore, int], tuple[int, int]] = OrderedDict()
         self._write = jax.jit(_write, donate_argnums=(0,))
         self.uploads = 0
 
     def rows(self, plan: Plan) -> dict[int, int]:
         """Return the table row of each constrained row of a plan; upload what is missing."""
         return {
-            index: self._locate(seq.grammar, seq.grammar.mask_row(seq.grammar_state))
+            index: self._locate(grammar.store, grammar.mask_row(row.seq.grammar_state))
             for index, row in enumerate(plan.rows)
-            if row.sample and (seq := row.seq).grammar is not None
+            if row.sample and (grammar := row.seq.grammar) is not None
         }
 
-    def _locate(self, grammar: Grammar, row: int) -> int:
-        key = (grammar, row // BLOCK_ROWS)
+    def _locate(self, store: RowStore, row: int) -> int:
+        key = (store, row // BLOCK_ROWS)
         found = self._resident.get(key)
         if found is None or row % BLOCK_ROWS >= found[1]:
             found = self._upload(key, found[0] if found else None)
@@ -67,11 +67,11 @@ class MaskTable:
         self._resident.move_to_end(key)
         return found[0] * BLOCK_ROWS + row % BLOCK_ROWS
 
-    def _upload(self, key: tuple[Grammar, int], block: int | None) -> tuple[int, int]:
+    def _upload(self, key: tuple[RowStore, int], block: int | None) -> tuple[int, int]:
         if block is None:
             block = self._free.pop() if self._free else self._resident.popitem(last=False)[1][0]
-        grammar, number = key
-        rows = grammar.rows[number * BLOCK_ROWS : (number + 1) * BLOCK_ROWS]
+        store, number = key
+        rows = store.rows[number * BLOCK_ROWS : (number + 1) * BLOCK_ROWS]
         data = np.zeros((BLOCK_ROWS, self._num_words), np.uint32)
         data[: len(rows)] = rows
         self.array = self._write(self.array, data, np.int32(block * BLOCK_ROWS))

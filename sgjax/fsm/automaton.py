@@ -7,7 +7,7 @@ character-level FSM; `utf8.py` makes the byte automaton out of it.
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,7 +78,7 @@ def build_char_dfa(tree: Node, kernels: Kernels, budget: Budget) -> CharDfa:
     Raises:
         GrammarError: nothing matches, or a budget is used up.
     """
-    alphabet = build_alphabet(set(_charsets(tree)))
+    alphabet = build_alphabet(_charsets(tree))
     builder = _Builder(alphabet, kernels, budget, time.monotonic() + budget.max_s)
     trans, accepting = builder.dfa(tree)
     if not len(trans):
@@ -109,24 +109,30 @@ def build_alphabet(charsets: Iterable[CharSet]) -> Alphabet:
     return Alphabet(np.array(starts, np.int64), np.array(class_of, np.int32), members)
 
 
-def _charsets(node: Node) -> Iterator[CharSet]:
-    match node:
-        case Chars(chars):
-            yield chars
-        case Cat(parts) | Alt(parts):
-            for part in parts:
-                yield from _charsets(part)
-        case Repeat(body, _, _):
-            yield from _charsets(body)
-        case Both(left, right) | Without(left, right):
-            yield from _charsets(left)
-            yield from _charsets(right)
-        case Members(members, separator, more):
-            yield from _charsets(separator)
-            for part, _ in members:
-                yield from _charsets(part)
-            if more is not None:
-                yield from _charsets(more)
+def _charsets(tree: Node) -> set[CharSet]:
+    """Return the character sets in a tree; parts that occur repeatedly are looked at once."""
+    found: set[CharSet] = set()
+    seen: set[int] = set()
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        match node:
+            case Chars(chars):
+                found.add(chars)
+            case Cat(parts) | Alt(parts):
+                todo += parts
+            case Repeat(body, _, _):
+                todo.append(body)
+            case Both(left, right) | Without(left, right):
+                todo += (left, right)
+            case Members(members, separator, more):
+                todo.append(separator)
+                todo += [part for part, _ in members]
+                todo += [] if more is None else [more]
+    return found
 
 
 class _Builder:
@@ -139,11 +145,14 @@ class _Builder:
         self.kernels = kernels
         self.budget = budget
         self._deadline = deadline
+        self._products: dict[Both | Without, tuple[Ints, Bools]] = {}
 
     def dfa(self, node: Node) -> tuple[Ints, Bools]:
         """Return the minimal automaton of a tree, without states if it matches nothing."""
         if isinstance(node, Both | Without):
-            return self._product(node)
+            if node not in self._products:  # schemas repeat the same few many times
+                self._products[node] = self._product(node)
+            return self._products[node]
         thompson = _Thompson(self)
         final = thompson.add(node, 0)
         self.check_time()

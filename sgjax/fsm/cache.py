@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from sgjax.errors import GrammarError
 from sgjax.fsm.canonical import CanonicalGrammar, CanonicalPairs
 from sgjax.fsm.grammar import FsmGrammar, Grammar, compile_choices, compile_tree
+from sgjax.fsm.guided import GuidedCompiler
 from sgjax.fsm.json_schema import JsonStyle, schema_to_tree
 from sgjax.fsm.kernels import Kernels
 from sgjax.fsm.parse import parse
@@ -58,14 +59,35 @@ class GrammarCompiler:
             grammar = compile_choices(choices, vocabulary, self.kernels, budget)
         else:
             if constraint.kind is ConstraintKind.JSON_SCHEMA:
-                style = JsonStyle(spec.whitespace, spec.max_whitespace)
-                tree = schema_to_tree(constraint.source, style)
+                found = self._json(constraint.source, vocabulary)
+                if not isinstance(found, FsmGrammar):
+                    return found
+                grammar = found
             else:
                 tree = parse(constraint.source, unicode=spec.unicode)
-            grammar = compile_tree(tree, vocabulary, self.kernels, budget)
+                grammar = compile_tree(tree, vocabulary, self.kernels, budget)
         if isinstance(spec.mask, CanonicalMaskSpec):
             return CanonicalGrammar(grammar, vocabulary, self._pairs, budget.max_bytes)
         return grammar
+
+    def _json(self, schema: str, vocabulary: Vocabulary) -> Grammar:
+        """Compile a schema ourselves, or else, if it is so wanted, through llguidance."""
+        spec, budget = self._spec, self._spec.budget
+        style = JsonStyle(spec.whitespace, spec.max_whitespace, extra=spec.extra_properties)
+        try:
+            tree = schema_to_tree(schema, style)
+            return compile_tree(tree, vocabulary, self.kernels, budget)
+        except GrammarError as error:
+            if not spec.guided or isinstance(spec.mask, CanonicalMaskSpec):
+                raise
+            try:
+                return self._guided(schema, style, budget.max_bytes)
+            except GrammarError as other:
+                raise GrammarError(f"{error}; and {other}") from None
+
+    @functools.cached_property
+    def _guided(self) -> GuidedCompiler:
+        return GuidedCompiler(self._tokenizer, self._vocabulary)
 
     @functools.cached_property
     def _vocabulary(self) -> Vocabulary:

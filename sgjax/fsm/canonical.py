@@ -106,7 +106,7 @@ class CanonicalGrammar:
         self._pairs = pairs
         self._states: list[State] = [(inner.start, ())]
         self._numbers = {self._states[0]: 0}
-        self._store = RowStore(vocabulary.num_words, max_bytes)
+        self.store = RowStore(vocabulary.num_words, max_bytes)
         self._row_numbers: dict[bytes, int] = {}
         self._row_of: dict[int, int] = {}
         self._alive: dict[State, bool] = {}
@@ -119,10 +119,14 @@ class CanonicalGrammar:
                 "grammar.mask: all"
             )
 
+    def for_request(self) -> "CanonicalGrammar":
+        """Return this grammar: it is shared by all requests."""
+        return self
+
     @property
     def rows(self) -> NDArray[np.uint32]:
         """Return u32[U, W] distinct masks known so far."""
-        return self._store.rows
+        return self.store.rows
 
     def mask_row(self, state: int) -> int:
         """See `Grammar`."""
@@ -154,7 +158,7 @@ class CanonicalGrammar:
         if not self.is_accepting(state):
             return False
         row = self.mask_row(state)
-        return not (self._store.buffer[row] & ~self._vocabulary.end_row).any()
+        return not (self.store.buffer[row] & ~self._vocabulary.end_row).any()
 
     def forced(self, state: int) -> tuple[bytes, frozenset[int] | None]:
         """See `Grammar`."""
@@ -171,13 +175,7 @@ class CanonicalGrammar:
         row = pack_ids(allowed, self._vocabulary.num_words)
         if self._inner.is_accepting(inner):
             row |= self._vocabulary.end_row
-        number = self._row_numbers.setdefault(row.tobytes(), self._store.count)
-        if number == self._store.count:
-            if number == len(self._store.buffer):
-                self._store.grow()
-            self._store.buffer[number] = row
-            self._store.count += 1
-        return number
+        return self.store.add(row, self._row_numbers)
 
     def _is_alive(self, state: State) -> bool:
         """Return whether a text can be finished canonically from a state.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sgjax.errors import GrammarError
 from sgjax.fsm.automaton import build_char_dfa
 from sgjax.fsm.compress import CompressedFsm
-from sgjax.fsm.kernels import Budget, Kernels
+from sgjax.fsm.kernels import Budget, Kernels, RowStore
 from sgjax.fsm.parse import EMPTY, Alt, Cat, Chars, Node, parse
 from sgjax.fsm.table import TokenTable
 from sgjax.fsm.utf8 import ByteDfa, build_byte_dfa, without_bytes
@@ -29,8 +29,17 @@ class Grammar(Protocol):
         ...
 
     @property
+    def store(self) -> RowStore:
+        """Return where its masks are kept."""
+        ...
+
+    @property
     def rows(self) -> NDArray[np.uint32]:
         """Return u32[U, W] distinct masks; lazy grammars append to it, rows never change."""
+        ...
+
+    def for_request(self) -> "Grammar":
+        """Return the grammar that one request steps through: itself, where states are shared."""
         ...
 
     def mask_row(self, state: int) -> int:
@@ -82,9 +91,18 @@ class FsmGrammar:
         self._follow: dict[int, frozenset[int]] = {}
 
     @property
+    def store(self) -> RowStore:
+        """Return where its masks are kept."""
+        return self._table.store
+
+    @property
     def rows(self) -> NDArray[np.uint32]:
         """Return u32[U, W] distinct masks."""
         return self._table.rows
+
+    def for_request(self) -> "FsmGrammar":
+        """Return this grammar: it is shared by all requests."""
+        return self
 
     @property
     def num_bytes(self) -> int:

@@ -78,11 +78,13 @@ class JsonStyle:
             writes) or `bounded` (up to `most` characters wherever JSON allows some).
         most: see there.
         depth: levels of nesting in values of which the schema says nothing.
+        extra: generate properties beyond the listed ones too, where the schema allows them.
     """
 
     whitespace: WhitespaceKind = "bounded"
     most: int = 2
     depth: int = 2
+    extra: bool = False
 
 
 def schema_to_tree(source: str, style: JsonStyle) -> Node:
@@ -366,7 +368,7 @@ class _Converter:
                 )  # a name of two patterns must fit both: left out
             out.append((language, self.value(part, path)))
         rest = schema.get("additionalProperties")
-        if rest is None and schema.get("properties"):
+        if rest is None and schema.get("properties") and not self._style.extra:
             rest = False  # allowed, but nothing asks for more than what is listed
         if rest is not False:
             names: Node = ANYTHING

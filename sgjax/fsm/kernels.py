@@ -147,6 +147,21 @@ class RowStore:
         """Return the storage, free rows included."""
         return self._data
 
+    def add(self, row: NDArray[np.uint32], numbers: dict[bytes, int]) -> int:
+        """Return the number of a row, which is stored if it is new.
+
+        Args:
+            row: u32[W].
+            numbers: rows added so far, by their bytes; kept by the caller.
+        """
+        number = numbers.setdefault(row.tobytes(), self.count)
+        if number == self.count:
+            if number == len(self._data):
+                self.grow()
+            self._data[number] = row
+            self.count += 1
+        return number
+
     def grow(self) -> None:
         """Make room for more rows.
 

@@ -3,12 +3,13 @@
 HOST. Imports typed and its neighbours.
 """
 
+import importlib.util
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from sgjax.errors import ConfigError
+from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.fsm.jump import JumpMode, NoJump, PlainString, Retokenize, StableTokens
 from sgjax.fsm.kernels import Budget, KernelChoice
 from sgjax.fsm.vocabulary import Level
@@ -83,6 +84,9 @@ class GrammarSpec:
         whitespace: of JSON: `compact` (none), `fixed` (one space behind comma and colon) or
             `bounded` (up to `max_whitespace` characters at each place where JSON allows some).
         max_whitespace: see there.
+        extra_properties: JSON objects may hold properties beyond those that the schema lists, where
+            it allows them; without, they are simply not generated.
+        guided: JSON schemas beyond our own subset go through llguidance (extra `grammar`).
         kernels: `c`, `numpy`, or `auto` for `c` where there is a compiler.
         max_states, max_compile_s, max_bytes: what compiling one constraint may take.
         table_bytes: of the masks on the device.
@@ -97,6 +101,8 @@ class GrammarSpec:
     reuse: bool = True
     whitespace: Literal["compact", "fixed", "bounded"] = "bounded"
     max_whitespace: int = 2
+    extra_properties: bool = False
+    guided: bool = False
     kernels: KernelChoice = "auto"
     max_states: int = 200_000
     max_compile_s: float = 20.0
@@ -110,6 +116,10 @@ class GrammarSpec:
         if not 0 <= self.max_whitespace <= 64:
             raise ConfigError(
                 f"grammar.max_whitespace={self.max_whitespace} must be between 0 and 64"
+            )
+        if self.guided and importlib.util.find_spec("llguidance") is None:
+            raise UnsupportedBackend(
+                "grammar.guided needs the package llguidance; install sgjax[grammar] or drop it"
             )
 
     @property

@@ -44,7 +44,7 @@ class TokenTable:
         self._dfa = dfa
         self._vocabulary = vocabulary
         self._kernels = kernels
-        self._store = RowStore(vocabulary.num_words, max_bytes)
+        self.store = RowStore(vocabulary.num_words, max_bytes)
         self._row_of = np.full(dfa.num_states, -1, np.int32)
         self._rows = memoryview(self._row_of)  # type: ignore[arg-type]
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class TokenTable:
     @property
     def rows(self) -> NDArray[np.uint32]:
         """Return u32[U, W] distinct masks known so far; later ones are appended."""
-        return self._store.rows
+        return self.store.rows
 
     def row(self, state: int) -> int:
         """Return the index in `rows` of a state's mask."""
@@ -73,7 +73,7 @@ class TokenTable:
     def mask(self, state: int) -> NDArray[np.uint32]:
         """Return the mask u32[W] of a state."""
         row = self.row(state)
-        mask: NDArray[np.uint32] = self._store.buffer[row]
+        mask: NDArray[np.uint32] = self.store.buffer[row]
         return mask
 
     def advance(self, state: int, token_id: int) -> int:
@@ -90,7 +90,7 @@ class TokenTable:
     def _compute(self, states: Ints) -> Ints:
         vocabulary = self._vocabulary
         return self._kernels.masks(
-            vocabulary.trie, self._dfa.table, states, vocabulary.end_row, self._store
+            vocabulary.trie, self._dfa.table, states, vocabulary.end_row, self.store
         )
 
     def _refuse_dead_ends(self) -> None:

@@ -42,7 +42,7 @@ class Constrainer:
             seq: without output; room for one token at least is left to be sampled.
             grammar: the compiled constraint.
         """
-        seq.grammar, seq.grammar_state = grammar, grammar.start
+        seq.grammar, seq.grammar_state = grammar.for_request(), grammar.start
         self._forward(seq, seq.max_growth - 1)
 
     def step(self, seq: Sequence, token: int) -> FinishReason | None:
