@@ -89,6 +89,9 @@ class FsmGrammar:
         self.compressed = CompressedFsm(self.dfa)
         self._table = TokenTable(self.dfa, vocabulary, kernels, max_bytes)
         self._follow: dict[int, frozenset[int]] = {}
+        accepting = self.dfa.table.accepting
+        self._accepting = accepting.tobytes()
+        self._final = (accepting & (self.dfa.num_edges == 0)).tobytes()
 
     @property
     def store(self) -> RowStore:
@@ -119,11 +122,11 @@ class FsmGrammar:
 
     def is_accepting(self, state: int) -> bool:
         """See `Grammar`."""
-        return bool(self.dfa.table.accepting[state])
+        return self._accepting[state] != 0
 
     def is_final(self, state: int) -> bool:
         """See `Grammar`."""
-        return bool(self.dfa.table.accepting[state] and self.dfa.num_edges[state] == 0)
+        return self._final[state] != 0
 
     def forced(self, state: int) -> tuple[bytes, frozenset[int] | None]:
         """See `Grammar`."""
