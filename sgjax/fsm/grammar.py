@@ -90,8 +90,8 @@ class FsmGrammar:
         self._table = TokenTable(self.dfa, vocabulary, kernels, max_bytes)
         self._follow: dict[int, frozenset[int]] = {}
         accepting = self.dfa.table.accepting
-        self._accepting = accepting.tobytes()
-        self._final = (accepting & (self.dfa.num_edges == 0)).tobytes()
+        self._accepting: bytes = accepting.tobytes()
+        self._final: bytes = (accepting & (self.dfa.num_edges == 0)).tobytes()
 
     @property
     def store(self) -> RowStore:
