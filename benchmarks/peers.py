@@ -27,7 +27,7 @@ from typing import Any, TextIO
 
 from peer import checkpoints
 from peer.report import Cell, Column, Table, as_json, is_ours, markdown
-from peer.work import WORKLOADS, Job, question_texts, small_part
+from peer.work import WORKLOADS, Job, Texts, Workload, question_texts, small_part
 
 from sgjax.lab.provenance import git_sha
 from sgjax.models.gguf_file import GgufFile
@@ -117,46 +117,53 @@ class Worker:
         self._process.wait()
 
 
-def measure(worker: Worker, job: Job) -> dict[str, Any]:
-    """Run a job until a run compiled nothing."""
-    for _ in range(TRIES):
-        time.sleep(SETTLE_S)
-        answer = worker.ask(job)
-        if "error" in answer or not answer["compiled"]:
-            return answer
-    return {"error": f"it still compiled in run {TRIES}"}
-
-
 def compare(workers: list[Worker], names: list[str], repeats: int, limit_s: float) -> Table:
-    """Measure workloads one after another, engines in turns within each."""
+    """Measure workloads one after another."""
     texts = question_texts(tokenizer_from_gguf(GgufFile(model_file()).metadata))
     table: Table = {}
     for workload in (w for w in WORKLOADS if w.name in names):
-        cells = table[workload.name] = {w.column.name: Cell() for w in workers}
-        spent = dict.fromkeys(cells, 0.0)
-        job = workload.make(texts)
-        for repeat in range(-1, repeats):
-            if workload.fresh and repeat >= 0:
-                job = workload.make(texts)
-            for worker in workers:
-                cell = cells[worker.column.name]
-                # The first repeat is for all; a slow engine has fewer of the others.
-                if cell.error or (repeat > 0 and spent[worker.column.name] > limit_s):
-                    continue
-                if repeat < 0:
-                    warm_up = job if is_ours(worker.column.name) else small_part(job)
-                    cell.error = worker.ask(warm_up).get("error")
-                    continue
-                started = time.perf_counter()
-                answer = measure(worker, job)
-                spent[worker.column.name] += time.perf_counter() - started
-                cell.error = answer.get("error")
-                if cell.error is None:
-                    cell.rates.append(answer["count"] / answer["seconds"])
-                    cell.outputs = answer["outputs"]
+        cells = table[workload.name] = compare_on(workload, texts, workers, repeats, limit_s)
         shown = {n: c.error or [round(r, 2) for r in c.rates] for n, c in cells.items()}
         print(f"{workload.title}: {shown}", file=sys.stderr, flush=True)
     return table
+
+
+def compare_on(
+    workload: Workload, texts: Texts, workers: list[Worker], repeats: int, limit_s: float
+) -> dict[str, Cell]:
+    """Warm all engines up, then measure them in turns."""
+    cells = {w.column.name: Cell() for w in workers}
+    spent = dict.fromkeys(cells, 0.0)
+    first = workload.make(texts)
+    for worker in workers:
+        warm_up = first if is_ours(worker.column.name) else small_part(first)
+        cells[worker.column.name].error = worker.ask(warm_up).get("error")
+    for repeat in range(repeats):
+        job = workload.make(texts) if workload.fresh else first
+        for worker in workers:
+            name = worker.column.name
+            # The first repeat is for all; a slow engine has fewer of the others.
+            if cells[name].error is None and (repeat == 0 or spent[name] < limit_s):
+                started = time.perf_counter()
+                measure(worker, job, lambda: workload.make(texts), cells[name])
+                spent[name] += time.perf_counter() - started
+    return cells
+
+
+def measure(worker: Worker, job: Job, other: Callable[[], Job], cell: Cell) -> None:
+    """Run a job, or others like it, until one compiles nothing; enter it into the cell."""
+    for _ in range(TRIES):
+        time.sleep(SETTLE_S)
+        answer = worker.ask(job)
+        cell.error = answer.get("error")
+        if cell.error is not None:
+            return
+        if not answer["compiled"]:
+            cell.rates.append(answer["count"] / answer["seconds"])
+            cell.outputs = answer["outputs"]
+            return
+        job = other()  # the same one would be in the engine's cache by now
+    cell.error = f"it still compiled in run {TRIES}"
 
 
 def model_file() -> Path:
