@@ -9,6 +9,7 @@ import threading
 import pytest
 
 import sgjax as sgl
+from sgjax.types import Constraint, ConstraintKind, Request, SamplingParams, Wants
 
 PATTERNS = [
     r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])",
@@ -117,8 +118,6 @@ def test_a_request_can_be_aborted_while_its_constraint_compiles(engine) -> None:
         heard.append(delta)
         done.set()
 
-    from sgjax.types import Constraint, ConstraintKind, Request, SamplingParams
-
     request = Request(
         engine.new_id(), (5,), SamplingParams(), constraint=Constraint(ConstraintKind.REGEX, slow)
     )
@@ -160,3 +159,58 @@ def test_a_schema_given_as_a_dict_constrains_the_text(engine) -> None:
     value = json.loads(engine.generate("x", params)["text"])
     assert value["a"] in (True, False)
     assert value["b"] in (1, "two", None)
+
+
+def test_a_recursive_schema_runs_through_llguidance_beside_others() -> None:
+    pytest.importorskip("llguidance")
+    schema = {
+        "$defs": {"t": {"type": "object", "required": ["v"], "properties": {
+                  "v": {"type": "boolean"}, "left": {"$ref": "#/$defs/t"}},
+                  "additionalProperties": False}},
+        "$ref": "#/$defs/t",
+    }  # fmt: skip
+    grammar = {"guided": True, "whitespace": "compact", "table_bytes": 4096}
+    with sgl.Engine(
+        "random:tiny", dtype="float32", max_context_len=256, max_running=8, kv_tokens=1600,
+        token_budget=256, debug_checks=True, grammar=grammar,
+    ) as engine:  # fmt: skip
+        params = [
+            {"json_schema": schema, "temperature": 1.0, "seed": seed, "max_new_tokens": 200}
+            for seed in range(6)
+        ]
+        results = engine.generate(["x"] * 7, [*params, {"regex": "(a|b)c{3}"}])
+        assert re.fullmatch("(a|b)c{3}", results[-1]["text"])
+        stopped = [r for r in results[:-1] if r["meta_info"]["finish_reason"]["type"] == "stop"]
+        assert stopped
+        for result in stopped:
+            assert isinstance(json.loads(result["text"])["v"], bool)
+            assert result["meta_info"]["forced_tokens"] > 0
+        assert engine.get_server_info()["grammars"]["compiled"] == 2
+
+
+def test_a_follower_whose_constraint_fails_does_not_keep_its_hint_waiting(engine) -> None:
+    hint = Request(engine.new_id(), (5, 6, 7), wants=Wants.NOTHING, followers=2)
+    bad, good = (
+        Request(
+            engine.new_id(),
+            (5, 6, 7, 8),
+            SamplingParams(max_new_tokens=9),
+            constraint=Constraint(ConstraintKind.REGEX, pattern),
+            after=hint.id,
+        )
+        for pattern in ("(", "(one|two) more")
+    )
+    heard: dict[int, object] = {}
+    done = threading.Event()
+
+    def hear(index, delta):
+        if isinstance(delta, Exception) or delta.completion is not None:
+            heard[index] = delta
+            if len(heard) == 3:
+                done.set()
+
+    engine.submit([hint, bad, good], hear)
+    assert done.wait(60)
+    assert isinstance(heard[1], sgl.GrammarError)
+    assert heard[2].completion.text in ("one more", "two more")
+    assert engine.flush_cache()
