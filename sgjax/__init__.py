@@ -36,6 +36,7 @@ from sgjax.lang.api import (
     video,
 )
 from sgjax.lang.backends.endpoint import RuntimeEndpoint
+from sgjax.lang.backends.local import LocalBackend
 from sgjax.lang.backends.openai_api import OpenAI
 from sgjax.lang.backends.scripted import ScriptedBackend
 from sgjax.lang.backends.speculative import SpeculativeBackend
@@ -66,6 +67,7 @@ __all__ = [
     "Engine",
     "ForkGroup",
     "GrammarError",
+    "LocalBackend",
     "ModelLoadError",
     "OpenAI",
     "OutOfPages",

@@ -16,7 +16,7 @@ DEVICE = {"kernels", "models"}
 ANY = HOST | DEVICE | {"", "sim", "engine", "theory", "lang", "lang.backends", "serve", "lab"}
 
 ALLOWED: dict[str, set[str]] = {
-    "": {"errors", "lang", "lang.backends"},
+    "": {"errors", "lang", "lang.backends", "lang.backends.local"},
     "errors": set(),
     "types": {"errors"},
     "typed": {"errors"},

@@ -104,6 +104,10 @@ class Program:
             except Exception as error:  # a defect here must fail the program, not hang it
                 for stream in self.streams:
                     stream.fail(error)
+            except BaseException:  # an interrupt of this thread: others must be able to go on
+                with self._lock:
+                    self._pumping = False
+                raise
 
     def wait(self, future: "Future[Any]") -> Any:
         """Block until a future has a result."""

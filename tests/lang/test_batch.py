@@ -36,6 +36,13 @@ def test_an_abandoned_generator_leaves_nothing_behind(backend: sgl.ScriptedBacke
     states.close()  # type: ignore[attr-defined]
 
 
+def test_a_progress_bar_counts_the_programs(
+    backend: sgl.ScriptedBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask.run_batch(rows(3), backend=backend, progress_bar=True)
+    assert "100%" in capsys.readouterr().out
+
+
 def test_an_empty_batch_is_an_empty_list(backend: sgl.ScriptedBackend) -> None:
     assert ask.run_batch([], backend=backend) == []
 
