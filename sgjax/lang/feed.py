@@ -50,9 +50,7 @@ class Feed:
         if watch.name is None:
             if stream.visible_text:
                 watch.sink(stream.visible_text)
-        elif watch.name in stream.state.variables and (
-            watch.number is None or stream.done > watch.number
-        ):
+        elif watch.name in stream.state.variables and watch.number is None:
             self._finish_variable(watch, stream.state.variables[watch.name])
         elif watch.name == stream.running_name and watch.number in (None, stream.done):
             watch.running = True
@@ -93,14 +91,17 @@ class Feed:
         """End the watches that have nothing more to come."""
         stream = self._stream
         for watch in list(self._watches):
+            decided = watch.number is not None and stream.has_started and stream.done > watch.number
             if stream.error is not None:
                 self._remove(watch, stream.raised())
-            elif stream.over:
-                self._remove(
-                    watch, None if watch.name is None else stream.state.unknown(watch.name)
-                )
-            elif watch.number is not None and stream.done > watch.number:
+            elif not (decided or stream.over):
+                continue
+            elif watch.name is None:
                 self._remove(watch, None)
+            elif watch.name in stream.state.variables:
+                self._finish_variable(watch, stream.state.variables[watch.name])
+            else:
+                self._remove(watch, stream.state.unknown(watch.name))
 
     def _finish_variable(self, watch: Watch, value: Any) -> None:
         if isinstance(value, str):

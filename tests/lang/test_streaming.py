@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+import pytest
+
 import sgjax as sgl
 from tests.lang.sim_engine import SimEngine
 
@@ -77,6 +79,22 @@ def test_every_fork_streams_by_itself() -> None:
         assert ["".join(member.text_iter()) for member in group] == ["xone two three"] * 2
 
     forked.run(backend=sgl.ScriptedBackend(SCRIPT))
+
+
+def test_a_fork_that_has_not_begun_streams_what_it_will_inherit() -> None:
+    backend = sgl.ScriptedBackend(SCRIPT, hold=True)
+
+    @sgl.function
+    def forked(s):  # type: ignore[no-untyped-def]
+        s += "x" + sgl.gen("a")
+        group = s.fork(2)
+        threading.Timer(0.05, backend.release_answers).start()
+        assert "".join(group[0].text_iter()) == "xone two three"
+        assert "".join(group[1].text_iter("a")) == "one two three"
+        with pytest.raises(KeyError, match="'b' is not set"):
+            list(group[1].text_iter("b"))
+
+    forked.run(backend=backend)
 
 
 def test_pieces_of_an_engine_add_up(engine: SimEngine) -> None:
