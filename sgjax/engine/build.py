@@ -137,7 +137,7 @@ def build(config: EngineConfig) -> Parts:
             f"attention={attention.name!r} does not do; use siblings: defer"
         )
     shared_prefix = _shared_prefix(config.shared_prefix, attention)
-    config = dataclasses.replace(config, shared_prefix=shared_prefix)
+    config = dataclasses.replace(config, attention=attention.name, shared_prefix=shared_prefix)
     valid_vocab = min(model.tokenizer.vocab_size, real_vocab)
     executor = JaxExecutor(
         config=model.config,
