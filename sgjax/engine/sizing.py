@@ -35,7 +35,7 @@ def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size:
     sizes |= {(n, BLOCK_TOKENS) for n in _steps(256, 4, most)}
     by_size = sorted(sizes, key=lambda size: (size[0], -size[1]))
     return Ladder(
-        decode=tuple(dict.fromkeys((1, *_steps(4, 2, max_running)))),
+        decode=tuple(dict.fromkeys((1, *_steps(8, 2, max_running)))),
         mixed_decode=_steps(8, 8, max_running),
         blocks=tuple((-(-n // block), block) for n, block in by_size),
         pages=_steps(-(-max_pages // 8), 8, max_pages),
