@@ -26,7 +26,8 @@ from sgjax.errors import GrammarError
 from sgjax.fsm.cache import GrammarCache, GrammarCompiler
 from sgjax.fsm.grammar import FsmGrammar, Grammar, compile_regex
 from sgjax.fsm.jump import JumpMode, NoJump, PlainString, Retokenize, StableTokens
-from sgjax.fsm.kernels import Budget, Kernels, load_kernels
+from sgjax.fsm.kernels import Budget, Kernels
+from sgjax.fsm.native import load_kernels
 from sgjax.fsm.spec import GrammarSpec
 from sgjax.fsm.vocabulary import Vocabulary, unpack_ids
 from sgjax.models.gguf_file import GgufFile

@@ -32,7 +32,8 @@ from sgjax.engine.sizing import (
 )
 from sgjax.errors import UnsupportedBackend
 from sgjax.fsm.cache import GrammarCache, GrammarCompiler
-from sgjax.fsm.kernels import Kernels, load_kernels
+from sgjax.fsm.kernels import Kernels
+from sgjax.fsm.native import load_kernels
 from sgjax.fsm.spec import build_jump
 from sgjax.kernels.base import Attention
 from sgjax.kernels.select import select_attention

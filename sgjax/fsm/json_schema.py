@@ -15,6 +15,7 @@ from typing import Any, Literal
 from sgjax.errors import GrammarError
 from sgjax.fsm import json_text as jt
 from sgjax.fsm.json_merge import Schema, are_disjoint, merge
+from sgjax.fsm.json_numbers import ANY_NUMBER, number_of
 from sgjax.fsm.parse import (
     ANYTHING,
     EMPTY,
@@ -46,24 +47,6 @@ _KEYWORDS = {
 }  # fmt: skip
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
-
-_FORMATS = {
-    "date": r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])|\d{4}-(0[13-9]|1[0-2])-(29|30)"
-    r"|\d{4}-(0[13578]|1[02])-31|(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
-    r"-02-29",
-    "time": r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)",
-    "uuid": r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
-    "ipv4": r"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)",
-    "email": r"[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*@([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?\.)+"
-    r"[A-Za-z]{2,}",
-    "hostname": r"(?=.{1,253}$)([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)"
-    r"(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*",
-    "uri": r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._~-]+(:\d{1,5})?(/([A-Za-z0-9._~!$&'()*+,;=:@-]|"
-    r"%[0-9A-Fa-f]{2})*)*(\?([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
-    r"(#([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?",
-}
-_FORMATS["date-time"] = f"({_FORMATS['date']})T{_FORMATS['time']}"
-"""Texts of each format, perhaps not all of them."""
 
 _WIDE_FORMATS = {"int32", "int64", "float", "double"}
 """Formats of numbers in OpenAPI: annotations, because they say nothing of strings."""
@@ -258,7 +241,7 @@ class _Converter:
         if kind == "string":
             return self._string(schema)
         if kind in ("number", "integer"):
-            return _number(kind, schema)
+            return number_of(kind, schema)
         if kind == "boolean":
             return jt.alt([jt.text("true"), jt.text("false")])
         if kind == "null":
@@ -274,12 +257,12 @@ class _Converter:
             parts.append(jt.string(parse_search(schema["pattern"])))
         name = schema.get("format")
         if name is not None and name not in _WIDE_FORMATS:
-            if name not in _FORMATS:
+            if name not in jt.FORMATS:
                 raise GrammarError(
                     f"json_schema keyword 'format': {name!r} is not supported; supported are "
-                    f"{', '.join(sorted(_FORMATS))}"
+                    f"{', '.join(sorted(jt.FORMATS))}"
                 )
-            parts.append(jt.string(parse(_FORMATS[name])))
+            parts.append(jt.string(parse(jt.FORMATS[name])))
         node = parts[0] if parts else jt.any_string()
         for part in parts[1:]:
             node = Both(node, part)
@@ -403,7 +386,7 @@ class _Converter:
     def _anything(self, depth: int) -> Node:
         """Return the texts of values of any kind, nested to some depth."""
         if depth not in self._any:
-            ways: list[Node] = [jt.any_string(), jt.ANY_NUMBER]
+            ways: list[Node] = [jt.any_string(), ANY_NUMBER]
             ways += [jt.text(word) for word in ("true", "false", "null")]
             if depth:
                 inner = self._anything(depth - 1)
@@ -424,49 +407,6 @@ _VALIDATING = frozenset(
         *("type", "enum", "const", "allOf", "anyOf", "oneOf", "not", "$ref"),
     )
 )
-
-
-def _number(kind: str, schema: Schema) -> Node:
-    low, open_low = _bound(schema, "minimum", "exclusiveMinimum", max)
-    high, open_high = _bound(schema, "maximum", "exclusiveMaximum", min)
-    places: int | None = None
-    zeros = 0
-    if "multipleOf" in schema:
-        step = Decimal(schema["multipleOf"])
-        sign, digits, exponent = step.normalize().as_tuple()
-        if sign or digits != (1,):
-            raise GrammarError(
-                f"json_schema keyword 'multipleOf' is supported for powers of ten, got {step}"
-            )
-        assert isinstance(exponent, int)
-        places, zeros = max(-exponent, 0), max(exponent, 0)
-    if kind == "integer" or zeros or places == 0:
-        least = None if low is None else _whole(low, up=True, is_open=open_low)
-        most = None if high is None else _whole(high, up=False, is_open=open_high)
-        return jt.integer(least, most, zeros)
-    return jt.number(low, high, open_low, open_high, places)
-
-
-def _bound(schema: Schema, name: str, exclusive: str, tighter: Any) -> tuple[Decimal | None, bool]:
-    """Return the bound of one side and whether it is excluded; draft 4 has a boolean for that."""
-    closed, opened = schema.get(name), schema.get(exclusive)
-    if isinstance(opened, bool):
-        return (None if closed is None else Decimal(closed)), opened and closed is not None
-    if opened is None:
-        return (None if closed is None else Decimal(closed)), False
-    if closed is None or tighter(closed, opened) == opened:
-        return Decimal(opened), True
-    return Decimal(closed), False
-
-
-def _whole(value: Decimal, up: bool, is_open: bool) -> int:
-    floor = int(value // 1)
-    if value < 0 and value % 1:
-        floor -= 1
-    exact = value == floor
-    if up:
-        return floor + 1 if not exact or is_open else floor
-    return floor - 1 if exact and is_open else floor
 
 
 def _type_list(value: Any) -> list[str]:

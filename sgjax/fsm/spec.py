@@ -11,7 +11,8 @@ from pydantic import ConfigDict, Field
 
 from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.fsm.jump import JumpMode, NoJump, PlainString, Retokenize, StableTokens
-from sgjax.fsm.kernels import Budget, KernelChoice
+from sgjax.fsm.kernels import Budget
+from sgjax.fsm.native import KernelChoice
 from sgjax.fsm.vocabulary import Level
 from sgjax.tokens.base import Tokenizer
 from sgjax.typed import FORBID_EXTRA

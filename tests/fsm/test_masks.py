@@ -9,7 +9,8 @@ import pytest
 
 from sgjax.errors import GrammarError, UnsupportedBackend
 from sgjax.fsm.grammar import compile_choices, compile_regex
-from sgjax.fsm.kernels import Budget, load_kernels
+from sgjax.fsm.kernels import Budget
+from sgjax.fsm.native import load_kernels
 from sgjax.fsm.portable import PortableKernels
 from sgjax.fsm.table import TokenTable
 from sgjax.fsm.utf8 import without_bytes
