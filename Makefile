@@ -1,5 +1,6 @@
 # make run    install, then the first experiment: pulls the model (93 MB) on first use
 # make test   install what tests need, then all tests
+# make test-aot  the same for programs compiled for GPUs and TPUs (their compilers: 2.3 GB)
 # make lint   ruff, format check, strict types
 # make goldens  remake the reference arrays of tests/golden (needs torch)
 #
@@ -15,13 +16,20 @@ PYTEST_ARGS ?=
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/build/jax-cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test lint goldens clean
+.PHONY: run test test-aot run-test-aot lint goldens clean
 
 run: $(VENV)/.run
 	$(BIN)/sgjax run $(EXPERIMENT)
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# A venv of its own: beside the GPU's plugin, other tests would look for a GPU.
+test-aot:
+	$(MAKE) VENV=$(VENV)-aot run-test-aot
+
+run-test-aot: $(VENV)/.aot
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest tests/aot --aot $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -43,6 +51,11 @@ $(VENV)/.run: pyproject.toml | $(BIN)/pip
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@echo 'installing sgjax and its tools into $(VENV)'
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.aot: pyproject.toml | $(BIN)/pip
+	@echo 'installing sgjax, its tools and the compilers of GPUs and TPUs into $(VENV)'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,aot]'
 	@touch $@
 
 $(VENV)/.hf: pyproject.toml | $(BIN)/pip

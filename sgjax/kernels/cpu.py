@@ -10,8 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sgjax.kernels import storage
-from sgjax.kernels.batch import Layout
+from sgjax.kernels import ragged, storage
+from sgjax.kernels.batch import RUN_QUERIES, Layout
+
+Part = tuple[jax.Array, jax.Array]
+"""Outputs and log-sum-exps over a part of the context."""
 
 Carry = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
@@ -35,7 +38,7 @@ class CpuAttention:
     chunk: int = 128
     name: str = "cpu"
     writes_first: bool = True
-    uses_runs: bool = False
+    uses_runs: bool = True
 
     def __call__(
         self,
@@ -58,30 +61,53 @@ class CpuAttention:
         T, H, HD = q.shape
         K = k_pool.shape[1] // HD
         D, G, BQ = layout.num_decode, layout.num_blocks, layout.block_size
-        pages = -(-self.chunk // self.page_size)
-        pad = -layout.page_table.shape[1] % pages
-        table = jnp.pad(layout.page_table, ((0, 0), (0, pad)))
+        # What lies before `own_start` is attended in shared runs, further below.
+        own = layout.shared.own_start
+        table = self._from(layout.page_table, own)
+
+        def tile(args: tuple[jax.Array, jax.Array, jax.Array]) -> Part:
+            queries, limits, table = (x[None] for x in args)
+            out, lse = self._attend(queries, limits, table, k_pool, v_pool, 1)
+            return out[0], lse[0]
+
         grouped = q.reshape(T, K, H // K, HD)
         parts = []
         if D:
-            limits = layout.kv_lens[:D, None]
-            out = self._attend(
-                grouped[:D, None], limits, table[:D], k_pool, v_pool, _bundle(K, H // K)
-            )
-            parts.append(out[:, 0])
+            limits = (layout.kv_lens - own)[:D, None]
+            bundle = _bundle(K, H // K)
+            out, lse = self._attend(grouped[:D, None], limits, table[:D], k_pool, v_pool, bundle)
+            parts.append((out, lse))
         if G:
             # Padded queries of a block see nothing.
-            limits = layout.block_start[:, None] + jnp.arange(1, BQ + 1)
+            first = layout.block_start - own[layout.block_row]
+            limits = first[:, None] + jnp.arange(1, BQ + 1)
             limits = jnp.where(jnp.arange(BQ) < layout.block_len[:, None], limits, 0)
-
-            def block(args: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-                queries, limits, row = (x[None] for x in args)
-                return self._attend(queries, limits, table[row], k_pool, v_pool, 1)[0]
-
             queries = grouped[D:].reshape(G, BQ, K, H // K, HD)
-            out = jax.lax.map(block, (queries, limits, layout.block_row))
-            parts.append(out.reshape(G * BQ, K, H // K, HD))
-        return jnp.concatenate(parts).reshape(T, H, HD)
+            parts.append(jax.lax.map(tile, (queries, limits, table[layout.block_row])))
+        out = jnp.concatenate([part.reshape(-1, H, HD) for part, _ in parts])
+        lse = jnp.concatenate([part.reshape(-1, H) for _, part in parts])
+
+        def run(q: jax.Array, limits: jax.Array, start: jax.Array, row: jax.Array) -> Part:
+            queries = q.reshape(*q.shape[:2], K, H // K, HD)
+            tables = self._from(layout.page_table[row], start)
+            limits = jnp.maximum(limits - start[:, None], 0)
+            out, lse = jax.lax.map(tile, (queries, limits, tables))
+            return out.reshape(q.shape), lse.reshape(q.shape[:3])
+
+        merged: jax.Array = jax.lax.cond(
+            (layout.shared.end > layout.shared.start).any(),
+            lambda: ragged.merge_runs(run, RUN_QUERIES, q, layout, out, lse),
+            lambda: out,
+        )
+        return merged.astype(q.dtype)
+
+    def _from(self, table: jax.Array, start: jax.Array) -> jax.Array:
+        """Return page tables i32[B, P'] from positions i32[B] on, in whole chunks."""
+        P = table.shape[1]
+        pages = -(-self.chunk // self.page_size)
+        index = (start // self.page_size)[:, None] + jnp.arange(-(-P // pages) * pages)
+        # Behind the end it is any page: limits say what is seen.
+        return jnp.take_along_axis(table, jnp.minimum(index, P - 1), axis=1)
 
     def _attend(
         self,
@@ -91,7 +117,7 @@ class CpuAttention:
         k_pool: jax.Array,
         v_pool: jax.Array,
         bundle: int,
-    ) -> jax.Array:
+    ) -> Part:
         """Attend from queries of some sequences to their own pages.
 
         Args:
@@ -102,7 +128,8 @@ class CpuAttention:
             bundle: kv heads whose products are done as one; divides K.
 
         Returns:
-            f[B, Q, K, H / K, D]; zero where the limit is 0.
+            f32[B, Q, K, H / K, D], zero where the limit is 0, and f32[B, Q, K, H / K] their
+            log-sum-exps.
         """
         B, Q, K, G, D = q.shape
         A, M, W = B * (K // bundle), Q * bundle * G, bundle * D
@@ -134,9 +161,11 @@ class CpuAttention:
             jnp.zeros((A, M), jnp.float32),
             jnp.zeros((A, M, W), jnp.float32),
         )
-        _, _, total, acc = jax.lax.while_loop(lambda carry: carry[0] < trips, chunk, start)
+        _, top, total, acc = jax.lax.while_loop(lambda carry: carry[0] < trips, chunk, start)
         out = jnp.where(row_limits > 0, acc / total[..., None], 0)
-        return _collect(out, q.shape, bundle).astype(q.dtype)
+        lse = jnp.where(row_limits[..., 0] > 0, top + jnp.log(total), ragged.EMPTY)
+        lse = lse.reshape(B, K // bundle, Q, bundle, G)
+        return _collect(out, q.shape, bundle), jnp.moveaxis(lse, 1, 2).reshape(B, Q, K, G)
 
     def _gather(self, pool: jax.Array, pages: jax.Array, width: int) -> tuple[jax.Array, str]:
         """Gather pages i32[B, pages], cut into bundles of `width` elements.

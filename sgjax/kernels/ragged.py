@@ -5,6 +5,7 @@ positions and returns the output with its log-sum-exp. Decode rows, query blocks
 such tiles, and results over disjoint ranges merge exactly, so nothing else differs between devices.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -98,7 +99,7 @@ def attend(
     tile = _queries_a_tile(tile_rows * K // H, RUN_QUERIES)
     out = jax.lax.cond(
         (layout.shared.end > layout.shared.start).any(),
-        lambda: _with_runs(run, tile, scaled, layout, out, lse),
+        lambda: merge_runs(run, tile, scaled, layout, out, lse),
         lambda: out,
     )
     return out.astype(q.dtype), k_pool, v_pool
@@ -151,10 +152,27 @@ class _Run:
         return out, lse.reshape(R, self.K, Q, G).transpose(0, 2, 1, 3).reshape(R, Q, H)
 
 
-def _with_runs(
-    run: _Run, tile: int, q: jax.Array, layout: Layout, out: jax.Array, lse: jax.Array
+def merge_runs(
+    run: Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]],
+    tile: int,
+    q: jax.Array,
+    layout: Layout,
+    out: jax.Array,
+    lse: jax.Array,
 ) -> jax.Array:
-    """Merge the shared runs into each token's own part f32[T, H, D], f32[T, H]."""
+    """Attend to the shared runs and merge them into each token's own part.
+
+    Args:
+        run: from queries f[R, n, H, D], limits i32[R, n], starts i32[R] and rows i32[R] to outputs
+            f32[R, n, H, D] and log-sum-exps f32[R, n, H].
+        tile: n, a divisor of RUN_QUERIES.
+        q: f[T, H, D] as `run` wants them.
+        layout: with the runs.
+        out, lse: f32[T, H, D], f32[T, H] of attention from each sequence's `own_start` on.
+
+    Returns:
+        f32[T, H, D].
+    """
     T, D = q.shape[0], layout.num_decode
     shared = layout.shared
     parts = RUN_QUERIES // tile

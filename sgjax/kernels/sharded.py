@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import jax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from sgjax.kernels.base import Attention
 from sgjax.kernels.batch import Layout
@@ -15,12 +15,12 @@ class ShardedAttention:
 
     Attributes:
         inner: what each device does.
-        mesh: the devices.
+        mesh: the devices, or their description where none are here (sgjax.aot).
         axis: the mesh axis that heads are split over; their numbers are multiples of its size.
     """
 
     inner: Attention
-    mesh: Mesh
+    mesh: Mesh | AbstractMesh
     axis: str
 
     @property

@@ -18,6 +18,10 @@ from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.models.config import ModelConfig
 from sgjax.models.llama import LlamaWeights
 
+VOCAB_BLOCK = 256
+"""Sampling looks at blocks of so many ids; a device's share is a whole number of them, or XLA would
+gather all logits to cut them."""
+
 TENSOR = "tensor"
 """The mesh axis."""
 
@@ -54,6 +58,8 @@ RULES = {"vocab": TENSOR, "heads": TENSOR, "kv_heads": TENSOR, "ffn": TENSOR}
 REPLICATED: PartitionSpec = PartitionSpec()  # type: ignore[no-untyped-call]
 POOL: PartitionSpec = PartitionSpec(None, TENSOR)  # type: ignore[no-untyped-call]
 """How a layer's K/V pool [N * S, K * D] is split: whole heads."""
+HEADS: PartitionSpec = PartitionSpec(None, TENSOR, None)  # type: ignore[no-untyped-call]
+"""How queries, keys and values [T, H, D] are."""
 
 
 def make_mesh(tensor: int) -> Mesh:
@@ -75,7 +81,7 @@ def fit_config(config: ModelConfig, tensor: int) -> ModelConfig:
     """Return the architecture as `tensor` devices compute it.
 
     Where there are fewer kv heads than devices, each is repeated until every device has one; the
-    vocabulary is padded to a multiple of the degree.
+    vocabulary is padded to whole blocks a device.
 
     Raises:
         ConfigError: heads or the MLP's width cannot be split so.
@@ -94,7 +100,8 @@ def fit_config(config: ModelConfig, tensor: int) -> ModelConfig:
             f"mesh: tensor={tensor} does not fit this model: {problem}; allowed: "
             f"{', '.join(map(str, fits))}"
         )
-    vocab = -(-config.vocab_size // tensor) * tensor
+    grain = 1 if tensor == 1 else tensor * VOCAB_BLOCK
+    vocab = -(-config.vocab_size // grain) * grain
     return dataclasses.replace(config, num_kv_heads=max(K, tensor), vocab_size=vocab)
 
 

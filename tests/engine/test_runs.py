@@ -12,6 +12,7 @@ from sgjax.engine.runs import Member, plan_runs
 from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.kernels import native
 from sgjax.kernels.batch import RUN_QUERIES
+from sgjax.kernels.cpu import CpuAttention
 from tests.engine.rule8 import check_same_text, make_prompts, make_reference
 from tests.kernels.ragged import Extend, pack
 from tests.kernels.test_attention import BQ, D, G, compiled
@@ -135,6 +136,7 @@ def test_runs_that_do_not_fit_the_arrays_stay_with_the_sequences():
 
 
 def cascades():
+    yield CpuAttention(S, chunk=16)
     if native.find_compiler():
         from sgjax.kernels.cpu_native import cpu_native_attention
 

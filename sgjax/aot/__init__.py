@@ -1,0 +1,1 @@
+"""Compile for devices that are not here: sizes, registers, collectives and refusals, no speed."""
