@@ -110,6 +110,13 @@ class Planner {
     return (l_.kv_lens[row] - l_.own_start[row] + split_ - 1) / split_;
   }
 
+  // The length of the pieces a run's range is cut into, so that few runs busy all threads, too.
+  int64_t piece_of(int64_t i) const {
+    const int64_t length = l_.shared_end[i] - l_.shared_start[i];
+    const int64_t pieces = std::max<int64_t>(1, 4 * threads_ / (w_.call.K * runs_));
+    return std::max(kLeastSplit, (length / pieces + 63) / 64 * 64);
+  }
+
   // How many partials each token will have.
   void count() {
     int64_t tokens = 0;
@@ -121,23 +128,31 @@ class Planner {
       if (l_.kv_lens[b] > 0) w_.parts[b] = int32_t(splits_of(b));
     for (int64_t g = 0; g < l_.G; ++g)
       for (int64_t i = 0; i < l_.block_len[g]; ++i) w_.parts[l_.D + g * l_.BQ + i] = 1;
-    for (int64_t i = 0; i < l_.I; ++i)
-      for (int64_t j = 0; j < l_.TQ && l_.shared_start[i] < l_.shared_end[i]; ++j) {
+    for (int64_t i = 0; i < l_.I; ++i) runs_ += l_.shared_start[i] < l_.shared_end[i];
+    for (int64_t i = 0; i < l_.I; ++i) {
+      const int64_t length = l_.shared_end[i] - l_.shared_start[i];
+      if (length <= 0) continue;
+      const int64_t piece = piece_of(i);
+      for (int64_t j = 0; j < l_.TQ; ++j) {
         const int32_t token = l_.shared_tokens[i * l_.TQ + j];
-        if (token < l_.T) ++w_.parts[token];
+        if (token < l_.T) w_.parts[token] += int32_t((length + piece - 1) / piece);
       }
+    }
   }
 
   void add_shared() {
     for (int64_t i = 0; i < l_.I; ++i) {
-      const int32_t start = l_.shared_start[i], end = l_.shared_end[i];
-      if (start >= end) continue;
-      const size_t at = w_.tokens.size();
-      for (int64_t j = 0; j < l_.TQ; ++j) {
-        const int32_t token = l_.shared_tokens[i * l_.TQ + j];
-        if (token < l_.T) add_token(token, end);
+      if (l_.shared_start[i] >= l_.shared_end[i]) continue;
+      const int64_t end = l_.shared_end[i], piece = piece_of(i);
+      for (int64_t start = l_.shared_start[i]; start < end; start += piece) {
+        const int32_t stop = int32_t(std::min(start + piece, end));
+        const size_t at = w_.tokens.size();
+        for (int64_t j = 0; j < l_.TQ; ++j) {
+          const int32_t token = l_.shared_tokens[i * l_.TQ + j];
+          if (token < l_.T) add_token(token, stop);
+        }
+        if (w_.tokens.size() > at) add_heads(at, row_of(w_.tokens[at]), int32_t(start), stop);
       }
-      if (w_.tokens.size() > at) add_heads(at, row_of(w_.tokens[at]), start, end);
     }
   }
 
@@ -190,7 +205,7 @@ class Planner {
   const Lists& l_;
   std::vector<Draft> drafts_;
   std::vector<int32_t> left_, used_;
-  int64_t threads_, split_ = 0;
+  int64_t threads_, split_ = 0, runs_ = 0;
 };
 
 ffi::Error attention(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k_pool,
