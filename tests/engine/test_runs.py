@@ -183,3 +183,20 @@ def test_shared_prefix_is_resolved_by_the_backend_and_refused_where_it_cannot_be
         sgl.Engine(**MODEL, attention="reference", shared_prefix={"type": "cascade"})
     with pytest.raises(ConfigError, match="min_tokens=0"):
         sgl.Engine(**MODEL, shared_prefix={"type": "cascade", "min_tokens": 0})
+
+
+def test_a_long_run_is_attended_in_pieces_and_gives_the_same():
+    shared = tuple(range(1, 301))  # 1,200 tokens, more than the native backend takes in one task
+    rows = [Extend((*shared, 301 + i), 1200, 1201) for i in range(3)]
+    packed = pack(rows, S, D, G, BQ, 301)
+    top = Node(1, 1200, shared)
+    runs = plan_runs([member(i, top) for i in range(3)], D + G * BQ, D + G, 64)
+    layout = dataclasses.replace(packed.layout, shared=runs)
+    assert runs.own_start[:3].tolist() == [1200] * 3
+    rng = np.random.default_rng(0)
+    pools = [rng.standard_normal((310 * S, 32), np.float32) for _ in "kv"]
+    q, k, v = (rng.standard_normal((D + G * BQ, h, 16), np.float32) for h in (6, 2, 2))
+    for attention in cascades():
+        plain, *_ = compiled(attention)(q, k, v, *pools, packed.layout)
+        got, *_ = compiled(attention)(q, k, v, *pools, layout)
+        np.testing.assert_allclose(got, plain, rtol=1e-5, atol=1e-5)

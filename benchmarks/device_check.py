@@ -1,0 +1,170 @@
+"""Check an accelerator in a few minutes: parity, decode bandwidth, cascade, engine throughput.
+
+Prints a line for each measurement and writes them all as JSON. Ready for any CUDA machine with
+jax >= 0.10.2; it never ran on one. --quick is for trying the script itself on a CPU.
+
+    python benchmarks/device_check.py --bandwidth 4.8e12 --out device.json
+"""
+
+import argparse
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sgjax as sgl
+from sgjax.kernels.base import Attention
+from sgjax.kernels.batch import Layout, no_runs, num_runs
+from sgjax.kernels.reference import ReferenceAttention
+from sgjax.kernels.select import select_attention
+from sgjax.kernels.storage import pool_dtype
+
+S = 16
+"""Tokens a page."""
+
+
+def decode_layout(D: int, context: int, shared: int) -> Layout:
+    """Return D decodes at `context` tokens whose first `shared` tokens lie in the same pages."""
+    pages, common = -(-context // S), shared // S
+    table = 1 + np.arange(D * pages, dtype=np.int32).reshape(D, pages)
+    table[:, :common] = table[0, :common]
+    last = np.full(D, context - 1, np.int32)
+    none = np.zeros(0, np.int32)
+    return Layout(
+        positions=last,
+        out_slots=table[np.arange(D), last // S] * S + last % S,
+        kv_lens=last + 1,
+        page_table=table,
+        block_row=none, block_start=none, block_len=none,
+        shared=no_runs(D, D),
+    )  # fmt: skip
+
+
+def with_run(layout: Layout, shared: int) -> Layout:
+    """Return the layout with its common pages as one run, in tiles of queries."""
+    D = int(layout.kv_lens.shape[0])
+    runs: Any = no_runs(D, D)
+    tiles = -(-D // runs.tokens.shape[1])
+    assert tiles <= num_runs(D)
+    padded = np.full(tiles * runs.tokens.shape[1], D, np.int32)
+    padded[:D] = np.arange(D)
+    runs.tokens[:tiles] = padded.reshape(tiles, -1)
+    runs.end[:tiles], runs.own_start[:] = shared, shared
+    return dataclasses.replace(layout, shared=runs)
+
+
+def arrays(D: int, H: int, K: int, HD: int, slots: int, dtype: str) -> list[jax.Array]:
+    """Return q, k, v and the two pools of one layer, random."""
+    keys = jax.random.split(jax.random.key(0), 5)
+    shapes = [(D, H, HD), (D, K, HD), (D, K, HD), (slots, K * HD), (slots, K * HD)]
+    made = [jax.random.normal(key, s, dtype) for key, s in zip(keys, shapes, strict=True)]
+    stored = pool_dtype(dtype, jax.default_backend())
+    if stored == "uint16":
+        made[3:] = [jax.lax.bitcast_convert_type(x, jnp.uint16) for x in made[3:]]
+    return made
+
+
+def seconds(f: Callable[[], Any], repeats: int = 20) -> float:
+    """Return the median time of a call, after one to compile."""
+    jax.block_until_ready(f())
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(f())
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def attend(attention: Attention, x: list[jax.Array], layout: Layout) -> Callable[[], jax.Array]:
+    """Return a call of attention alone; the pool is read, its new rows are thrown away."""
+    placed = jax.device_put(layout)
+    jitted = jax.jit(lambda *a: attention(*a)[0])
+    return lambda: jitted(*x, placed)
+
+
+def check_parity(attention: Attention) -> dict[str, float]:
+    """Return the largest difference from the reference, by dtype."""
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        layout = decode_layout(8, 200, 0)
+        x = arrays(8, 32, 8, 128, 8 * 13 * S + S, dtype)
+        got = attend(attention, x, layout)()
+        want = attend(ReferenceAttention(S), x, layout)()
+        found[dtype] = float(jnp.abs(jnp.float32(got) - jnp.float32(want)).max())
+    return found
+
+
+def decode_bandwidth(attention: Attention, D: int, context: int, peak: float) -> dict[str, float]:
+    """Return time and share of the bandwidth of decode attention, Llama-2-7B's heads."""
+    K, HD = 32, 128
+    layout = decode_layout(D, context, 0)
+    x = arrays(D, K, K, HD, (D * -(-context // S) + 1) * S, "bfloat16")
+    took = seconds(attend(attention, x, layout))
+    read = 2 * D * context * K * HD * 2
+    return {"batch": D, "context": context, "s": took, "mbu": read / took / peak}
+
+
+def cascade_gain(attention: Attention, D: int, shared: int) -> dict[str, float]:
+    """Return how many times faster a shared prefix is attended as one run."""
+    layout = decode_layout(D, shared + 64, shared)
+    x = arrays(D, 32, 32, 128, (D * -(-(shared + 64) // S) + 1) * S, "bfloat16")
+    plain = seconds(attend(attention, x, layout))
+    once = seconds(attend(attention, x, with_run(layout, shared)))
+    return {"batch": D, "shared": shared, "plain_s": plain, "cascade_s": once, "gain": plain / once}
+
+
+def engine_throughput(model: str, cache: str, requests: int, new: int) -> dict[str, Any]:
+    """Return tokens a second of requests that share a prompt of 600 bytes, cache on or off."""
+    prompt = "All sorts of questions follow. " * 20
+    prompts = [f"{prompt}{i}?" for i in range(requests)]
+    params = {"max_new_tokens": new, "temperature": 0, "ignore_eos": True}
+    with sgl.Engine(model, page_size=S, cache={"type": cache}, max_context_len=2048) as engine:
+        engine.generate(prompts, params)  # compiles
+        engine.flush_cache()
+        start = time.perf_counter()
+        engine.generate(prompts, params)
+        took = time.perf_counter() - start
+        attention = engine.get_server_info()["attention"]
+    return {
+        "model": model, "cache": cache, "attention": attention, "s": took,
+        "output_tokens_per_s": requests * new / took,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes a second, peak")
+    parser.add_argument("--attention", default="auto")
+    parser.add_argument("--model", default="random:llama-2-7b")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the script")
+    parser.add_argument("--out", type=Path, default=Path("device_check.json"))
+    args = parser.parse_args()
+    attention = select_attention(args.attention, jax.default_backend(), S)
+    device = jax.devices()[0].device_kind
+    results: dict[str, Any] = {"device": device, "jax": jax.__version__, "name": attention.name}
+
+    def say(name: str, value: Any) -> None:
+        results.setdefault(name, []).append(value)
+        print(name, value, flush=True)
+        args.out.write_text(json.dumps(results, indent=1))
+
+    say("parity", check_parity(attention))
+    grid = [(2, 64)] if args.quick else [(b, c) for b in (1, 32, 128) for c in (2048, 8192)]
+    for batch, context in grid:
+        say("decode", decode_bandwidth(attention, batch, context, args.bandwidth))
+    for shared in (64,) if args.quick else (1024, 8192):
+        say("cascade", cascade_gain(attention, 4 if args.quick else 64, shared))
+    model, requests, new = ("random:tiny", 4, 4) if args.quick else (args.model, 64, 64)
+    for cache in ("tree", "none"):
+        say("engine", engine_throughput(model, cache, requests, new))
+
+
+if __name__ == "__main__":
+    main()
