@@ -45,6 +45,15 @@ class Constrainer:
         seq.grammar, seq.grammar_state = grammar.for_request(), grammar.start
         self._forward(seq, seq.max_growth - 1)
 
+    def forbids(self, seq: Sequence, token: int) -> bool:
+        """Return whether a token came out that the mask forbade: the logits were not finite."""
+        grammar = seq.grammar
+        if grammar is None:
+            return False
+        if token in self._tokenizer.end_ids:
+            return not grammar.is_accepting(seq.grammar_state)
+        return grammar.advance(seq.grammar_state, token) < 0
+
     def step(self, seq: Sequence, token: int) -> FinishReason | None:
         """Take in a sampled token, which is already appended.
 

@@ -420,7 +420,7 @@ class Scheduler:
         """Append a sampled token and end the sequence if it is time."""
         request, text = seq.request, seq.output
         assert text is not None
-        if not 0 <= token < self._limits.vocab_size:
+        if not 0 <= token < self._limits.vocab_size or self._constrainer.forbids(seq, token):
             self._fail(seq, _no_distribution(request.id, token))
             return
         seq.tokens.append(token)

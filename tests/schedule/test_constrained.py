@@ -147,6 +147,23 @@ def test_tokens_mode_gives_the_text_and_tokens_of_no_jump_under_canonical_masks(
     assert outputs["tokens passes"] < outputs["none passes"]
 
 
+def test_a_token_against_its_mask_fails_its_own_request_only() -> None:
+    # As from logits that are not finite, of which sampling makes an arbitrary id.
+    bench = Bench(byte_level(), MODES["none"])
+    bench.executor = SimExecutor(bench.plain, linear_cost(0.02, 0.001))
+    bench.add("constrained", [5], "(Above|Below) Average")
+    bench.add("ended", [6], "(Above|Below) Average")
+    bench.add("plain", [5], None, new=12)
+    end = min(bench.tokenizer.end_ids)
+    answers = bench.executor._script
+    bench.executor._script = lambda seq: end if seq.request.id == "ended" else answers(seq)
+    done = bench.run()
+    for name in ("constrained", "ended"):
+        assert done[name].finish.kind is FinishKind.ABORT
+        assert "no token could be sampled" in str(done[name].finish.error)
+    assert list(done["plain"].output_ids) == greedy(bench.plain, [5], 12)
+
+
 def test_a_complete_text_ends_at_once_and_an_empty_pattern_is_right() -> None:
     bench = Bench(byte_level(), no_jump)
     bench.add("empty", [5], "")
