@@ -1,5 +1,6 @@
 # make run    install, then the first experiment: pulls the model (93 MB) on first use
 # make test   install what tests need, then all tests
+# make test-slow  the rest: rule 8 and the language on the real model, some minutes
 # make test-aot  the same for programs compiled for GPUs and TPUs (their compilers: 2.3 GB)
 # make lint   ruff, format check, strict types
 # make goldens  remake the reference arrays of tests/golden (needs torch)
@@ -16,13 +17,16 @@ PYTEST_ARGS ?=
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/build/jax-cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-aot run-test-aot lint goldens clean
+.PHONY: run test test-slow test-aot run-test-aot lint goldens clean
 
 run: $(VENV)/.run
 	$(BIN)/sgjax run $(EXPERIMENT)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
 # A venv of its own: beside the GPU's plugin, other tests would look for a GPU.
 test-aot:

@@ -5,7 +5,7 @@ import pytest
 import sgjax as sgl
 from tests.engine.rule8 import check_same_text, make_reference
 
-pytestmark = pytest.mark.smollm2
+pytestmark = [pytest.mark.smollm2, pytest.mark.slow]
 
 SHOTS = (
     "Answer each question in one word.\n\n"
