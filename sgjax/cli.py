@@ -67,6 +67,7 @@ def run(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted keys, YAML values.")
     ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The experiment's short form.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("results"),
 ) -> None:
     """Run an experiment; draw its table, figure and report."""
@@ -75,7 +76,7 @@ def run(
     from sgjax.lab.runner import run_experiment
 
     console = Console()
-    experiment = load_experiment(file, overrides or [])
+    experiment = load_experiment(file, overrides or [], quick)
     _fetch_models(experiment, console)
     finished = run_experiment(experiment, out, _build_engine, console)
     if finished.interrupted:

@@ -1,6 +1,7 @@
 """What every engine is assembled of above its executor: pool, cache and scheduler.
 
-HOST, no jax. Imports schedule, cache, tokens and config; shared by `build` and `build_simulated`.
+HOST, no jax. Imports schedule, cache, tokens, models.config and config; shared by `build` and
+`build_simulated`.
 """
 
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from sgjax.cache import PagePool, build_cache
 from sgjax.engine.config import BLOCK_TOKENS, EngineConfig
 from sgjax.fsm.jump import JumpMode, NoJump
+from sgjax.models.config import ModelConfig
 from sgjax.schedule import (
     AdaptiveGrowth,
     LeastProgress,
@@ -76,3 +78,14 @@ def build_scheduler(
 def whole_pages(config: EngineConfig, kv_tokens: int) -> int:
     """Return a pool's size in tokens, rounded up to whole pages."""
     return -(-kv_tokens // config.page_size) * config.page_size
+
+
+def page_bytes(config: EngineConfig, model: ModelConfig) -> int:
+    """Return the bytes of K and V that a page holds, over all layers.
+
+    Args:
+        config: with `kv_dtype` resolved.
+        model: the architecture.
+    """
+    assert config.kv_dtype is not None
+    return config.page_size * model.kv_bytes_per_token(config.kv_dtype)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, NamedSharding
 
-from sgjax.engine.assemble import build_pages, build_scheduler, whole_pages
+from sgjax.engine.assemble import build_pages, build_scheduler, page_bytes, whole_pages
 from sgjax.engine.config import (
     CascadeSpec,
     EngineConfig,
@@ -84,6 +84,7 @@ class Parts:
             "mean_batch_size": stats.rows / max(stats.forward_passes, 1),
             "evicted_tokens": self.pages.evicted_pages * pool.page_size,
             "pages": {k: counts[k] for k in ("total", "free", "tree", "sequence")},
+            "page_bytes": page_bytes(self.config, self.model),
             "peak_memory_bytes": peak_memory_bytes(),
             "num_running": self.scheduler.num_running,
             "num_waiting": self.scheduler.num_waiting,

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from sgjax.engine.assemble import build_pages, build_scheduler, whole_pages
+from sgjax.engine.assemble import build_pages, build_scheduler, page_bytes, whole_pages
 from sgjax.engine.config import EngineConfig, MeshSpec
 from sgjax.engine.loop import EngineLoop
 from sgjax.errors import ConfigError
@@ -63,6 +63,7 @@ class SimulatedParts:
             "mean_batch_size": stats.rows / max(stats.forward_passes, 1),
             "evicted_tokens": self.pages.evicted_pages * pool.page_size,
             "pages": {k: counts[k] for k in ("total", "free", "tree", "sequence")},
+            "page_bytes": page_bytes(self.config, self.model),
             "num_running": self.scheduler.num_running,
             "num_waiting": self.scheduler.num_waiting,
             "plan_s": times.plan_s,

@@ -1,9 +1,24 @@
 """The experiment file: typed YAML with `key=value` overrides.
 
-Imports typed, the lab's workloads, metrics and expectations. Below `load_experiment` nothing sees
-what the user wrote, except that engine settings stay plain data until the engine validates them.
+Imports typed, the lab's workloads, metrics, references and expectations. Below `load_arms` nothing
+sees what the user wrote, except that engine settings stay plain data until the engine validates
+them.
+
+Two keys of a file say how the others are to be read, and are gone from an `Experiment`. Both hold
+overrides, dotted keys with their values, as the command line takes them::
+
+    arms:                              # the same experiment, run in more than one way
+      simulated: {base.executor: {type: sim, hardware: a10g, model: llama-2-7b}}
+      measured: {base.model: smollm2-135m, workloads.mmlu.num_questions: 100}
+    quick:                             # what `sgjax run --quick` changes
+      workloads.mmlu.num_questions: 40
+      seeds: [0]
+
+An arm's overrides come first (one of them may be `quick`, in place of the file's), then `quick`,
+then the command line's. A file without `arms` is run as it stands.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +28,7 @@ import yaml
 from sgjax.errors import ConfigError
 from sgjax.lab.expect import parse_expectation
 from sgjax.lab.metrics import METRICS
+from sgjax.lab.reference import Arm, Reference
 from sgjax.lab.workloads import DataSource, WorkloadConfig
 from sgjax.typed import FORBID_EXTRA, load_yaml, nearest, validate
 
@@ -53,6 +69,7 @@ class Experiment:
         warmup: programs that every engine runs untimed before, so that most is compiled.
         interleave: keep the engines of all variants alive and take turns, so that a change of
             the machine's speed meets all alike; false holds one engine at a time in memory.
+        reference: what the paper reports, by metric.
         data: where the workloads' data come from.
         figure: what is drawn.
     """
@@ -69,6 +86,7 @@ class Experiment:
     repeats: int = 1
     warmup: int = 16
     interleave: bool = True
+    reference: dict[str, Reference] = field(default_factory=dict)
     data: DataSource = field(default_factory=DataSource)
     figure: BarsFigure = field(default_factory=BarsFigure)
 
@@ -80,24 +98,36 @@ class Experiment:
         return {**self.base, **self.variants[variant], "seed": seed}
 
 
-def load_experiment(path: Path, overrides: list[str]) -> Experiment:
+def load_arms(path: Path, overrides: Sequence[str], quick: bool = False) -> tuple[Experiment, ...]:
     """Read an experiment file.
 
     Args:
         path: the YAML file.
-        overrides: `dotted.key=value` with a YAML value, applied in order.
+        overrides: `dotted.key=value` with a YAML value, applied in order, to every arm.
+        quick: whether to apply what the file says of short runs.
+
+    Returns:
+        One experiment an arm, in the file's order; one alone where the file names no arms.
 
     Raises:
         ConfigError: the file or an override is not valid; an unknown key is answered with the
-            nearest valid one.
+            nearest valid one. The file's `quick` must be valid also where it is not asked for.
     """
     data = load_yaml(path)
     if not isinstance(data, dict):
         raise ConfigError(f"{path} must hold a mapping of keys to values")
-    data.setdefault("name", path.stem)
-    for override in overrides:
-        _apply(data, override)
-    return parse_experiment(data, str(path))
+    data = {"name": path.stem, **data}
+    given = [_parse_override(override) for override in overrides]
+    arms = validate(dict[Arm, dict[str, Any]], data.pop("arms", {}), f"{path}: arms")
+    return tuple(_load_arm(data, arm, quick, given, path) for arm in arms.values() or [{}])
+
+
+def load_experiment(path: Path, overrides: Sequence[str], quick: bool = False) -> Experiment:
+    """Read an experiment file that has one arm at most; see `load_arms`."""
+    experiments = load_arms(path, overrides, quick)
+    if len(experiments) > 1:
+        raise ConfigError(f"{path} has {len(experiments)} arms, and one experiment is needed here")
+    return experiments[0]
 
 
 def parse_experiment(data: object, where: str) -> Experiment:
@@ -107,22 +137,55 @@ def parse_experiment(data: object, where: str) -> Experiment:
     return experiment
 
 
-def _apply(data: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    parts = key.split(".")
-    if not equals or not all(parts):
-        raise ConfigError(f"override {override!r} is not allowed; write key=value or a.b=value")
+Override = tuple[str, Any]
+"""A dotted key and its value."""
+
+
+def _load_arm(
+    data: dict[str, Any],
+    arm: Mapping[str, Any],
+    quick: bool,
+    overrides: Sequence[Override],
+    path: Path,
+) -> Experiment:
+    full = _override(data, arm.items())
+    short = validate(dict[str, Any], full.pop("quick", {}), f"{path}: quick")
+    shortened = _override(full, short.items())
+    parse_experiment(shortened, f"{path}, quick")
+    return parse_experiment(_override(shortened if quick else full, overrides), str(path))
+
+
+def _parse_override(text: str) -> Override:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"override {text!r} is not allowed; write key=value or a.b=value")
     try:
-        value = yaml.safe_load(text)
+        return key, yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise ConfigError(f"override {override!r}: the value is not valid YAML: {error}") from None
-    target = data
-    for part in parts[:-1]:
-        inner = target.setdefault(part, {})
-        if not isinstance(inner, dict):
-            raise ConfigError(f"override {override!r}: {part!r} is {inner!r} and has no keys")
-        target = inner
-    target[parts[-1]] = value
+        raise ConfigError(f"override {text!r}: the value is not valid YAML: {error}") from None
+
+
+def _override(data: dict[str, Any], overrides: Iterable[Override]) -> dict[str, Any]:
+    """Return data with the values of dotted keys replaced; what was given is not changed.
+
+    It may not be: YAML's anchors make one mapping appear in several places.
+    """
+    for key, value in overrides:
+        parts = key.split(".")
+        if not all(parts):
+            raise ConfigError(f"override {key!r} is not allowed; write key=value or a.b=value")
+        data = _replace(data, parts, value, key)
+    return dict(data)
+
+
+def _replace(data: dict[str, Any], parts: list[str], value: Any, key: str) -> dict[str, Any]:
+    head, *rest = parts
+    if not rest:
+        return {**data, head: value}
+    inner = data.get(head, {})
+    if not isinstance(inner, dict):
+        raise ConfigError(f"override {key!r}: {head!r} is {inner!r} and has no keys")
+    return {**data, head: _replace(inner, rest, value, key)}
 
 
 def _check(experiment: Experiment, where: str) -> None:
@@ -145,6 +208,18 @@ def _check(experiment: Experiment, where: str) -> None:
         _known(metric, list(METRICS), f"{where}: unknown metric")
     for source in experiment.expect:
         _check_expectation(experiment, source, where)
+    for metric, reference in experiment.reference.items():
+        _known(metric, list(METRICS), f"{where}: reference of an unknown metric")
+        _check_reference(experiment, reference, f"{where}: reference.{metric}")
+
+
+def _check_reference(experiment: Experiment, reference: Reference, where: str) -> None:
+    if reference.relative_to is not None:
+        _known(reference.relative_to, list(experiment.variants), f"{where}: unknown variant")
+    for workload, values in reference.values.items():
+        _known(workload, list(experiment.workloads), f"{where}: unknown workload")
+        for variant in values:
+            _known(variant, list(experiment.variants), f"{where}.{workload}: unknown variant")
 
 
 def _check_expectation(experiment: Experiment, source: str, where: str) -> None:

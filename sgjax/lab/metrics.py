@@ -79,6 +79,7 @@ METRICS: dict[str, Metric] = {
     "forward_passes": _count("forward passes"),
     "mean_batch_size": Metric("mean batch size"),
     "peak_pages": _count("peak pages"),
+    "peak_kv_bytes": Metric("peak K/V", "MB", scale=1e-6),
     "overhead_fraction": _rate("host overhead"),
     "accuracy": _rate("accuracy"),
     "compilations": _count("compilations while timed"),
@@ -106,8 +107,8 @@ def measure(
         Values by metric name. `throughput_tokens_per_s` counts prompt tokens, cached or not, and
         completion tokens; `reachable_cache_hit_rate` is below the bound where prompts are equal,
         because the last token of each is computed; `mean_batch_size` is in rows a forward pass;
-        `peak_pages` is the most since the engine was built; `overhead_fraction` is the share of
-        planning and committing in the engine's time.
+        `peak_pages` is the most since the engine was built, `peak_kv_bytes` what they hold;
+        `overhead_fraction` is the share of planning and committing in the engine's time.
     """
     count = _difference(before, after)
     completion = sum(o.completion_tokens for o in outcomes)
@@ -128,6 +129,7 @@ def measure(
         "forward_passes": count["forward_passes"],
         "mean_batch_size": count["rows"] / count["forward_passes"],
         "peak_pages": after["peak_pages"],
+        "peak_kv_bytes": after["peak_pages"] * after["page_bytes"],
         "overhead_fraction": host / (host + device) if host + device else 0.0,
         "compilations": count["compilations"],
     }

@@ -82,6 +82,7 @@ class FakeEngine:
             "executor": "cpu",
             "device": "fake device",
             "peak_pages": 7,
+            "page_bytes": 100,
             **self.counters,
         }
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from sgjax.errors import ConfigError
-from sgjax.lab.config import load_experiment
+from sgjax.lab.config import load_arms, load_experiment
+from sgjax.lab.reference import Range
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 QUICKSTART = EXPERIMENTS / "quickstart.yaml"
@@ -29,7 +30,7 @@ def write(tmp_path):
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_shipped_experiments_are_valid_and_bear_their_files_name(path):
-    assert load_experiment(path, []).name == path.stem
+    assert {experiment.name for experiment in load_arms(path, [])} == {path.stem}
 
 
 def test_overrides_reach_nested_keys_in_order():
@@ -68,6 +69,11 @@ def test_variant_settings_replace_those_of_the_base(write):
         ("variants={no-cache: {}}", "must be a name that expectations can use"),
         ("base.seed=3", "'seeds'"),
         ("name=a/b", "usable as a folder's name"),
+        ("reference.acuracy.values={}", "unknown metric 'acuracy'; did you mean 'accuracy'"),
+        ("reference.accuracy.values={mmul: {full: 1}}", "unknown workload 'mmul'; did you mean"),
+        ("reference.accuracy.values={mmlu: {ful: 1}}", "unknown variant 'ful'; did you mean"),
+        ("reference.accuracy={values: {}, relative_to: fcf}", "variant 'fcf'; did you mean 'fcfs'"),
+        ("reference.accuracy.values={mmlu: {full: {range: [2, 1]}}}", "give 0 < low <= high"),
         ("repeats", "write key=value"),
         ("=3", "write key=value"),
         ("claim.part=3", "has no keys"),
@@ -93,3 +99,72 @@ def test_files_that_hold_no_mapping_are_refused(write, text):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match="no such file"):
         load_experiment(tmp_path / "none.yaml", [])
+
+
+ARMS = """
+arms:
+  simulated: {base.executor: {type: sim, hardware: a10g}, seeds: [0, 1, 2]}
+  measured: {workloads.mmlu.num_questions: 100, quick: {workloads.mmlu.num_questions: 10}}
+quick:
+  workloads.mmlu.num_questions: 40
+  seeds: [0]
+"""
+
+
+def test_quick_changes_what_the_file_says_only_where_it_is_asked_for(write):
+    path = write(MINIMAL + "seeds: [0, 1]\nquick: {seeds: [7], workloads.mmlu.shots: 2}")
+    full, short = load_experiment(path, []), load_experiment(path, [], quick=True)
+    assert (full.seeds, full.workloads["mmlu"].shots) == ((0, 1), 5)
+    assert (short.seeds, short.workloads["mmlu"].shots) == ((7,), 2)
+
+
+def test_what_the_command_line_says_wins_over_quick(write):
+    path = write(MINIMAL + "quick: {repeats: 2}")
+    assert load_experiment(path, ["repeats=3"], quick=True).repeats == 3
+
+
+def test_an_unknown_key_of_quick_is_found_before_anybody_asks_for_it(write):
+    path = write(MINIMAL + "quick: {workloads.mmlu.num_question: 2}")
+    with pytest.raises(ConfigError, match=r"quick: unknown key .* did you mean 'num_questions'"):
+        load_experiment(path, [])
+
+
+def test_each_arm_is_an_experiment_with_its_own_changes(write):
+    simulated, measured = load_arms(write(MINIMAL + ARMS), ["repeats=2"])
+    assert simulated.base["executor"] == {"type": "sim", "hardware": "a10g"}
+    assert (simulated.seeds, simulated.workloads["mmlu"].num_questions) == ((0, 1, 2), None)
+    assert (measured.seeds, measured.workloads["mmlu"].num_questions) == ((0,), 100)
+    assert (measured.base, simulated.repeats, measured.repeats) == ({}, 2, 2)
+
+
+def test_an_arm_may_be_quick_in_its_own_way(write):
+    simulated, measured = load_arms(write(MINIMAL + ARMS), [], quick=True)
+    assert (simulated.seeds, simulated.workloads["mmlu"].num_questions) == ((0,), 40)
+    assert measured.workloads["mmlu"].num_questions == 10
+
+
+def test_arms_are_simulated_or_measured(write):
+    with pytest.raises(ConfigError, match=r"arms.* 'simulated' or 'measured'"):
+        load_arms(write(MINIMAL + "arms: {guessed: {}}"), [])
+
+
+def test_an_override_leaves_other_uses_of_a_yaml_anchor_alone(write):
+    path = write(
+        "claim: c\nvariants: {a: {}}\n"
+        "workloads: {x: &same {type: mmlu, shots: 1}, y: *same}\n"
+        "quick: {workloads.x.shots: 3}"
+    )
+    workloads = load_experiment(path, [], quick=True).workloads
+    assert (workloads["x"].shots, workloads["y"].shots) == (3, 1)
+
+
+def test_the_papers_values_are_numbers_or_ranges():
+    values = "values: {mmlu: {no_cache: 0.15, fcfs: {range: [0.1, 0.4]}}}"
+    reference = load_experiment(
+        QUICKSTART, ["reference.throughput_programs_per_s={relative_to: full, " + values + "}"]
+    ).reference["throughput_programs_per_s"]
+    assert reference.values["mmlu"]["fcfs"] == Range((0.1, 0.4))
+    assert reference.span("mmlu", "no_cache") == (0.15, 0.15)
+    assert reference.middle("mmlu", "fcfs") == pytest.approx(0.2)
+    assert reference.span("mmlu", "full") == (1.0, 1.0)
+    assert reference.span("other", "full") is None

@@ -10,6 +10,7 @@ BEFORE = dict.fromkeys(COUNTERS, 100) | {"plan_s": 1.0, "commit_s": 1.0, "device
 AFTER = BEFORE | {
     "prompt_tokens": 1100, "cached_tokens": 850, "computed_tokens": 350, "forced_tokens": 103,
     "forward_passes": 110, "rows": 140, "compilations": 100, "peak_pages": 77,
+    "page_bytes": 1000,
     "plan_s": 1.5, "commit_s": 1.25, "device_s": 7.25,
 }  # fmt: skip
 OUTCOMES = [Outcome("A", i < 3, float(i), i / 2, 2) for i in range(4)]
@@ -26,7 +27,7 @@ def test_metrics_are_differences_of_counters_and_statistics_of_outcomes():
         "reachable_cache_hit_rate": 0.75, "prompt_tokens": 1000,
         "computed_tokens": 250, "completion_tokens": 8, "forced_tokens": 3, "forward_passes": 10,
         "mean_batch_size": 4.0, "peak_pages": 77, "overhead_fraction": 0.25, "accuracy": 0.75,
-        "compilations": 0,
+        "peak_kv_bytes": 77_000, "compilations": 0,
     }  # fmt: skip
     assert metrics == pytest.approx(expected)
     assert set(expected) == set(METRICS) - WAITS
