@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "lang.backends": {"errors", "types", "tokens", "lang", "lang.backends.local"},
     "lang.backends.local": ANY - {"serve", "lab"},
     "serve": ANY - {"lab"},
-    "lab": ANY,
+    "lab": ANY | {"lang.backends.local"},
     "chat": BASE | {"tokens"},
     "cli": ANY | {"chat", "aot"},
 }

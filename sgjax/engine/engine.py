@@ -246,6 +246,10 @@ class Engine:
         """Abort a request by the id its results carry; nothing happens if it is over."""
         self._loop.abort(rid)
 
+    def now(self) -> float:
+        """Return the engine's clock in seconds: virtual where it is simulated."""
+        return self._loop.now()
+
     def flush_cache(self) -> bool:
         """Drop all cached prefixes; return False, and do nothing, while requests are alive."""
         return self._loop.call(self._parts.scheduler.flush_cache)

@@ -104,6 +104,10 @@ class EngineLoop:
         self._put(run)
         return future.result()
 
+    def now(self) -> float:
+        """Return the executor's clock in seconds."""
+        return self._executor.now()
+
     def stop(self) -> None:
         """End the thread after the step in flight; live requests hear that it stopped."""
         with self._stopping:

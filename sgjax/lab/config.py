@@ -30,6 +30,7 @@ from sgjax.lab.expect import parse_expectation
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.reference import Arm, Reference
 from sgjax.lab.workloads import DataSource, WorkloadConfig
+from sgjax.lang.spec import LanguageSpec
 from sgjax.typed import FORBID_EXTRA, load_yaml, nearest, validate
 
 ANSWERS = "answers_digest"
@@ -59,8 +60,9 @@ class Experiment:
         name: names the results folder.
         claim: the sentence under test, with the paper's figure where there is one.
         workloads: by name.
-        variants: by name, engine settings that differ from `base`.
-        base: engine settings of all variants.
+        variants: by name, engine settings that differ from `base`; the key `language` says how
+            programs run (`LanguageSpec`).
+        base: engine settings of all variants, and their `language`.
         metrics: columns of the table.
         expect: comparisons over `variant.metric`, judged for each workload.
         seeds: each fixes the order of the programs and the engine's seed.
@@ -91,11 +93,33 @@ class Experiment:
     figure: BarsFigure = field(default_factory=BarsFigure)
 
     def engine_settings(self, variant: str, seed: int) -> dict[str, Any]:
-        """Return the engine settings of a variant: `base`, overridden by the variant's own.
+        """Return the engine settings of a variant: `base`, overridden by the variant's own."""
+        settings = _overlay(self.base, self.variants[variant])
+        settings.pop("language", None)
+        return {**settings, "seed": seed}
 
-        A tagged object such as `cache: {type: none}` replaces the base's as a whole.
+    def language(self, variant: str) -> LanguageSpec:
+        """Return how a variant's programs run.
+
+        Raises:
+            ConfigError: what the YAML says of it is not valid.
         """
-        return {**self.base, **self.variants[variant], "seed": seed}
+        said = _overlay(self.base, self.variants[variant]).get("language", {})
+        return validate(LanguageSpec, said, f"variant {variant!r}: language")
+
+
+def _overlay(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` overridden by `own`.
+
+    An object with a tag, such as `cache: {type: none}`, replaces the base's as a whole; one without
+    changes keys of the base's.
+    """
+    merged = {**base, **own}
+    for key, value in own.items():
+        before = base.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping) and "type" not in value:
+            merged[key] = _overlay(before, value)
+    return merged
 
 
 def load_arms(path: Path, overrides: Sequence[str], quick: bool = False) -> tuple[Experiment, ...]:
@@ -204,6 +228,7 @@ def _check(experiment: Experiment, where: str) -> None:
             raise ConfigError(f"{where}: variant {name!r} must be a name that expectations can use")
         if "seed" in experiment.variants[name] | experiment.base:
             raise ConfigError(f"{where}: set the engine's seed by the experiment's 'seeds'")
+        experiment.language(name)
     for metric in experiment.metrics + experiment.figure.panels:
         _known(metric, list(METRICS), f"{where}: unknown metric")
     for source in experiment.expect:

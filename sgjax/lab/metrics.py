@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sgjax.lab.workloads.base import Outcome
+from sgjax.lab.workloads.base import Outcome, Ran
 from sgjax.theory.bound import HitRateBound
 from sgjax.theory.fairness import by_family, jain_index, wait_spread
 
@@ -88,7 +88,7 @@ METRICS: dict[str, Metric] = {
 
 
 def measure(
-    outcomes: Sequence[Outcome],
+    ran: Ran,
     before: Mapping[str, Any],
     after: Mapping[str, Any],
     elapsed_s: float,
@@ -97,7 +97,7 @@ def measure(
     """Compute the metrics of one timed run.
 
     Args:
-        outcomes: one a program.
+        ran: its programs, and what else the workload measured.
         before: the engine's server info when the run began.
         after: the same when it ended.
         elapsed_s: seconds from the first submission to the last end.
@@ -110,7 +110,7 @@ def measure(
         `peak_pages` is the most since the engine was built, `peak_kv_bytes` what they hold;
         `overhead_fraction` is the share of planning and committing in the engine's time.
     """
-    count = _difference(before, after)
+    outcomes, count = ran.outcomes, _difference(before, after)
     completion = sum(o.completion_tokens for o in outcomes)
     prompt = count["prompt_tokens"]
     host, device = count["plan_s"] + count["commit_s"], count["device_s"]
@@ -137,7 +137,9 @@ def measure(
     graded = [o.correct for o in outcomes if o.correct is not None]
     if graded:
         metrics["accuracy"] = sum(graded) / len(graded)
-    return metrics
+    unknown = ran.metrics.keys() - METRICS.keys()
+    assert not unknown, f"a workload measures {sorted(unknown)}, which METRICS does not name"
+    return {**metrics, **ran.metrics}
 
 
 def _waits(outcomes: Sequence[Outcome]) -> dict[str, float]:

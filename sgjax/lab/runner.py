@@ -22,8 +22,8 @@ from sgjax.lab.config import Experiment
 from sgjax.lab.metrics import measure
 from sgjax.lab.provenance import digest, git_sha, versions
 from sgjax.lab.records import Record, RecordWriter
-from sgjax.lab.workloads import LabEngine, Task
-from sgjax.theory.bound import hit_rate_bound
+from sgjax.lab.workloads import LabEngine, Ran, Task
+from sgjax.theory.bound import HitRateBound, hit_rate_bound
 
 BuildEngine = Callable[[dict[str, Any]], LabEngine]
 """Build an engine from its settings."""
@@ -133,7 +133,7 @@ class _Run:
                 engines[variant] = alive.enter_context(_engine(self.build_engine, settings))
             for variant, engine in engines.items():
                 self.bar.say(f"{workload} · {variant} · warm-up")
-                warmup.run(engine)
+                warmup.run(engine, self.experiment.language(variant))
                 self.bar.advance(warmup.num_programs)
             for repeat in range(repeats):
                 for variant, engine in engines.items():
@@ -155,12 +155,12 @@ class _Run:
     def _time(self, case: Case, task: Task, engine: LabEngine) -> Record:
         if not engine.flush_cache():
             raise ResultsError(f"{case.variant}: the cache could not be emptied before a timed run")
-        bound = hit_rate_bound(task.prompts(engine.tokenizer))
+        language = self.experiment.language(case.variant)
         before = engine.get_server_info()
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        begin = time.perf_counter()
-        outcomes = task.run(engine)
-        wall_s = time.perf_counter() - begin
+        begin, begin_s = time.perf_counter(), engine.now()
+        ran = task.run(engine, language)
+        wall_s, elapsed_s = time.perf_counter() - begin, engine.now() - begin_s
         after = engine.get_server_info()
         self.bar.advance(task.num_programs)
         config = {"experiment": self.resolved, "engine": after["config"]}
@@ -181,16 +181,13 @@ class _Run:
             versions=self.versions,
             started=started,
             wall_s=wall_s,
-            answers_digest=digest([outcome.answer for outcome in outcomes]),
-            metrics=measure(outcomes, before, after, _elapsed(before, after, wall_s), bound),
+            answers_digest=digest([outcome.answer for outcome in ran.outcomes]),
+            metrics=measure(ran, before, after, elapsed_s, _bound(ran)),
         )
 
 
-def _elapsed(before: dict[str, Any], after: dict[str, Any], wall_s: float) -> float:
-    """Return the seconds of a run on the engine's clock: virtual where it is simulated."""
-    if after["executor"] == "sim":
-        return float(after["clock_s"] - before["clock_s"])
-    return wall_s
+def _bound(ran: Ran) -> HitRateBound:
+    return hit_rate_bound([v.prompt for v in ran.prompts], [v.output for v in ran.prompts])
 
 
 @contextmanager

@@ -1,10 +1,11 @@
-"""The language's part of the YAML: how forks run. Imports typed. See architecture section 8."""
+"""The language's part of the YAML: how programs run. Imports typed. See architecture section 8."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sgjax.errors import ConfigError
 from sgjax.typed import FORBID_EXTRA
 
 
@@ -30,3 +31,21 @@ class ParallelFork:
 
 
 ForkSpec = Annotated[SequentialFork | ParallelFork, Field(discriminator="type")]
+
+
+@dataclass(frozen=True)
+class LanguageSpec:
+    """How an experiment's programs run.
+
+    Attributes:
+        fork: what runs at once within a program.
+        programs: how many programs run at once; None runs all of a batch, 1 measures latency.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    fork: ForkSpec = field(default_factory=ParallelFork)
+    programs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.programs is not None and self.programs < 1:
+            raise ConfigError(f"programs={self.programs} is not allowed; it must be at least 1")

@@ -70,7 +70,11 @@ class FakeEngine:
             "cached_tokens": hit,
             "finish_reason": {"type": "length"},
         }
-        return {"text": " " + self.answer(self.tokenizer.decode(ids)), "meta_info": meta}
+        answer = self.answer(self.tokenizer.decode(ids))
+        return {"text": f" {answer}", "output_ids": list(answer.encode()), "meta_info": meta}
+
+    def now(self):
+        return time.perf_counter()
 
     def flush_cache(self):
         self.seen.clear()

@@ -7,6 +7,7 @@ import pytest
 from sgjax.errors import ConfigError
 from sgjax.lab.config import load_arms, load_experiment
 from sgjax.lab.reference import Range
+from sgjax.lang.spec import LanguageSpec, SequentialFork
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 QUICKSTART = EXPERIMENTS / "quickstart.yaml"
@@ -49,6 +50,21 @@ def test_variant_settings_replace_those_of_the_base(write):
     assert settings == {"cache": {"type": "none"}, "dtype": "float32", "seed": 3}
 
 
+def test_objects_without_a_tag_change_keys_of_the_bases(write):
+    text = MINIMAL.replace(
+        "full: {}", "full: {executor: {hardware: h200}, language: {programs: 1}}"
+    )
+    base = "base: {executor: {type: sim, hardware: a10g}, language: {fork: {type: sequential}}}"
+    experiment = load_experiment(write(text + base), [])
+    settings = experiment.engine_settings("full", seed=0)
+    assert settings == {"executor": {"type": "sim", "hardware": "h200"}, "seed": 0}
+    assert experiment.language("full") == LanguageSpec(SequentialFork(), 1)
+
+
+def test_without_language_programs_run_as_they_do_by_default(write):
+    assert load_experiment(write(MINIMAL), []).language("full") == LanguageSpec()
+
+
 @pytest.mark.parametrize(
     ("override", "complaint"),
     [
@@ -68,6 +84,8 @@ def test_variant_settings_replace_those_of_the_base(write):
         ("variants={}", "variants is empty"),
         ("variants={no-cache: {}}", "must be a name that expectations can use"),
         ("base.seed=3", "'seeds'"),
+        ("base.language.forks=3", "'full': language: unknown key 'forks'; did you mean 'fork'"),
+        ("variants.full.language.programs=0", "programs=0"),
         ("name=a/b", "usable as a folder's name"),
         ("reference.acuracy.values={}", "unknown metric 'acuracy'; did you mean 'accuracy'"),
         ("reference.accuracy.values={mmul: {full: 1}}", "unknown workload 'mmul'; did you mean"),

@@ -3,7 +3,7 @@
 import pytest
 
 from sgjax.lab.metrics import COUNTERS, METRICS, Metric, measure
-from sgjax.lab.workloads import Outcome
+from sgjax.lab.workloads import Outcome, Ran
 from sgjax.theory.bound import HitRateBound
 
 BEFORE = dict.fromkeys(COUNTERS, 100) | {"plan_s": 1.0, "commit_s": 1.0, "device_s": 5.0}
@@ -13,12 +13,12 @@ AFTER = BEFORE | {
     "page_bytes": 1000,
     "plan_s": 1.5, "commit_s": 1.25, "device_s": 7.25,
 }  # fmt: skip
-OUTCOMES = [Outcome("A", i < 3, float(i), i / 2, 2) for i in range(4)]
+OUTCOMES = tuple(Outcome("A", i < 3, float(i), i / 2, 2) for i in range(4))
 BOUND = HitRateBound(prompt_tokens=1000, tree_tokens=200, least_computed=250)
 
 
 def test_metrics_are_differences_of_counters_and_statistics_of_outcomes():
-    metrics = measure(OUTCOMES, BEFORE, AFTER, elapsed_s=4.0, bound=BOUND)
+    metrics = measure(Ran(OUTCOMES, ()), BEFORE, AFTER, elapsed_s=4.0, bound=BOUND)
     expected = {
         "throughput_programs_per_s": 1.0, "throughput_tokens_per_s": (1000 + 8) / 4,
         "latency_mean_s": 1.5, "latency_p50_s": 1.5, "latency_p99_s": 2.97,
@@ -34,11 +34,11 @@ def test_metrics_are_differences_of_counters_and_statistics_of_outcomes():
 
 
 def test_waits_and_fairness_are_measured_where_they_are_known():
-    outcomes = [
+    outcomes = tuple(
         Outcome("", None, latency_s=2.0, ttft_s=1.0, completion_tokens=10, queued_s=q, family=f)
         for q, f in ((0.0, "a"), (1.0, "a"), (5.0, "b"), (7.0, "b"))
-    ]
-    metrics = measure(outcomes, BEFORE, AFTER, 1.0, BOUND)
+    )
+    metrics = measure(Ran(outcomes, ()), BEFORE, AFTER, 1.0, BOUND)
     assert set(metrics) >= WAITS
     assert metrics["wait_p50_s"] == 3.0
     assert metrics["worst_family_wait_p99_s"] == pytest.approx(6.98)
@@ -49,8 +49,15 @@ WAITS = {"wait_p50_s", "wait_p99_s", "wait_p999_s", "worst_family_wait_p99_s", "
 
 
 def test_accuracy_is_left_out_where_nothing_is_graded():
-    outcomes = [Outcome("text", None, 1.0, 1.0, 5)]
-    assert "accuracy" not in measure(outcomes, BEFORE, AFTER, 1.0, BOUND)
+    ran = Ran((Outcome("text", None, 1.0, 1.0, 5),), ())
+    assert "accuracy" not in measure(ran, BEFORE, AFTER, 1.0, BOUND)
+
+
+def test_a_workloads_own_metrics_join_those_of_the_engine():
+    own = Ran(OUTCOMES, (), {"accuracy": 0.125})
+    assert measure(own, BEFORE, AFTER, 1.0, BOUND)["accuracy"] == 0.125
+    with pytest.raises(AssertionError, match="speed"):
+        measure(Ran(OUTCOMES, (), {"speed": 1.0}), BEFORE, AFTER, 1.0, BOUND)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,10 @@ import pytest
 
 from sgjax.errors import ConfigError, ProgramError
 from sgjax.lab.workloads import DataSource, MmluWorkload
-from tests.lab.fake_engine import BytesTokenizer, FakeEngine
+from sgjax.lang.spec import LanguageSpec
+from tests.lab.fake_engine import FakeEngine
+
+PLAIN = LanguageSpec()
 
 
 def rows(subjects, count):
@@ -80,7 +83,7 @@ def test_options_out_of_range_are_refused(options, complaint):
 
 def test_an_answer_is_right_when_it_is_the_letter():
     task = MmluWorkload(num_questions=20).load(DataSource(), 0)
-    outcomes = task.run(FakeEngine(answer=lambda text: "B"))
+    outcomes = task.run(FakeEngine(answer=lambda text: "B"), PLAIN).outcomes
     assert [o.answer for o in outcomes] == ["B"] * 20
     assert [o.correct for o in outcomes] == [q.answer == 1 for q in task.questions]
 
@@ -93,11 +96,21 @@ def test_a_question_that_the_engine_refuses_is_no_wrong_answer():
             return results
 
     with pytest.raises(ProgramError, match="too long"):
-        MmluWorkload(num_questions=3).load(DataSource(), 0).run(Refusing())
+        MmluWorkload(num_questions=3).load(DataSource(), 0).run(Refusing(), PLAIN)
 
 
 def test_prompts_are_the_tokens_that_are_sent():
     task = MmluWorkload(num_questions=3).load(DataSource(), 0)
     engine = FakeEngine()
-    task.run(engine)
-    assert task.prompts(BytesTokenizer()) == engine.seen
+    ran = task.run(engine, PLAIN)
+    assert [list(visit.prompt) for visit in ran.prompts] == engine.seen
+    assert [bytes(visit.output).decode() for visit in ran.prompts] == [
+        outcome.answer for outcome in ran.outcomes
+    ]
+
+
+def test_language_options_are_refused_where_no_program_runs():
+    with pytest.raises(ConfigError, match="drop 'language'"):
+        MmluWorkload(num_questions=3).load(DataSource(), 0).run(
+            FakeEngine(), LanguageSpec(programs=1)
+        )

@@ -11,6 +11,7 @@ from sgjax.lab.config import parse_experiment
 from sgjax.lab.runner import run_experiment
 from sgjax.lab.workloads import DataSource, FamiliesWorkload, TraceWorkload
 from sgjax.lab.workloads.families import Family
+from sgjax.lang.spec import LanguageSpec
 
 SIM = {"type": "sim", "hardware": "a10g", "model": "llama-2-7b"}
 TWO = {"a": Family(0.75, 100, 10, 4), "b": Family(0.25, 0, 20, 2)}
@@ -84,7 +85,9 @@ def test_a_trace_is_read_from_the_users_folder_cut_and_sped_up(tmp_path):
     task = TraceWorkload("t.jsonl", max_tokens=600, speed=2.0).load(data, seed=0)
     assert [a.time_s for a in task.arrivals] == [0.0, 1.5]
     assert TraceWorkload("t.jsonl", num_requests=1).load(data, seed=0).num_programs == 1
-    assert task.prompts(None) == [[1], [3]]
+    with sgl.Engine(executor=SIM, page_size=512) as engine:
+        ran = task.run(engine, LanguageSpec())
+    assert [visit.prompt for visit in ran.prompts] == [(1,), (3,)]
     with pytest.raises(ConfigError, match="does not ship with sgjax"):
         TraceWorkload("t.jsonl").load(DataSource(), seed=0)
 
@@ -96,4 +99,4 @@ def test_requests_that_do_not_fit_are_reported_and_not_dropped():
         sgl.Engine(executor=SIM) as engine,
         pytest.raises(ProgramError, match="2 requests of the trace do not fit"),
     ):
-        task.run(engine)
+        task.run(engine, LanguageSpec())

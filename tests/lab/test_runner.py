@@ -76,8 +76,8 @@ def test_without_interleaving_one_engine_is_alive_at_a_time(experiment, console,
 
 def test_each_timed_run_begins_with_an_empty_cache(experiment, console, tmp_path):
     finished = run_experiment(experiment, tmp_path, Builder(), console)
-    prompts = experiment.workloads["mmlu"].load(experiment.data, 0).prompts(BytesTokenizer())
-    bound = hit_rate_bound(prompts)
+    texts = experiment.workloads["mmlu"].load(experiment.data, 0).texts
+    bound = hit_rate_bound([BytesTokenizer().encode(text) for text in texts])
     for record in records_of(finished):
         if record.variant == "full":
             assert record.metrics["computed_tokens"] == bound.tree_tokens

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Task, Workload
+from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Ran, Task, Workload
 from sgjax.lab.workloads.families import FamiliesWorkload
 from sgjax.lab.workloads.mmlu import MmluWorkload
 from sgjax.lab.workloads.trace import TraceWorkload
@@ -20,6 +20,7 @@ __all__ = [
     "LabEngine",
     "MmluWorkload",
     "Outcome",
+    "Ran",
     "Task",
     "TraceWorkload",
     "Workload",

@@ -1,27 +1,29 @@
 """What an experiment knows of a workload: configuration, task, outcome, and the engine it needs.
 
-Imports tokens, typed and `errors`. A workload is a frozen dataclass with a `type` tag that YAML
-fills; `load` turns it into a `Task`, the programs in the order in which they arrive.
+Imports the language's EngineLike and spec, sim, theory, typed and `errors`. A workload is a frozen
+dataclass with a `type` tag that YAML fills; `load` turns it into a `Task`, the programs in the
+order in which they arrive.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from sgjax.errors import ConfigError
+from sgjax.lang.backends.local import EngineLike
+from sgjax.lang.spec import LanguageSpec
 from sgjax.sim.replay import Served
 from sgjax.sim.trace import Arrival
-from sgjax.tokens.base import Tokenizer
+from sgjax.theory.visits import Visit
 from sgjax.typed import FORBID_EXTRA
 
 
-class LabEngine(Protocol):
+class LabEngine(EngineLike, Protocol):
     """The part of `sgjax.Engine` that experiments use."""
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Return the model's tokenizer."""
+    def now(self) -> float:
+        """Return the engine's clock in seconds: virtual where it is simulated."""
         ...
 
     def generate(self, *, input_ids: Any, sampling_params: Any) -> Any:
@@ -30,14 +32,6 @@ class LabEngine(Protocol):
 
     def replay(self, trace: Iterable[Arrival]) -> Served:
         """Serve a trace in virtual time; a real engine refuses it."""
-        ...
-
-    def flush_cache(self) -> bool:
-        """Empty the cache; return whether that was possible."""
-        ...
-
-    def get_server_info(self) -> dict[str, Any]:
-        """Return the resolved configuration, the device and the counters."""
         ...
 
     def shutdown(self) -> None:
@@ -103,6 +97,22 @@ class Outcome:
     family: str = ""
 
 
+@dataclass(frozen=True)
+class Ran:
+    """What a run of a task brought.
+
+    Attributes:
+        outcomes: one a program, in order.
+        prompts: every request that was really sent, hints and scored choices among them, with
+            what was generated: what the optimal hit rate is about.
+        metrics: what the workload measures beside the common metrics, by names of `METRICS`.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    prompts: tuple[Visit, ...]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
 class Task(Protocol):
     """The programs of one run, in the order in which they arrive; immutable."""
 
@@ -115,12 +125,14 @@ class Task(Protocol):
         """Return the task of the first programs alone; all of them where there are fewer."""
         ...
 
-    def prompts(self, tokenizer: Tokenizer) -> list[list[int]]:
-        """Return the token ids of every prompt that the run sends."""
-        ...
+    def run(self, engine: LabEngine, language: LanguageSpec) -> Ran:
+        """Run all programs on an engine, at once unless `language` limits them.
 
-    def run(self, engine: LabEngine) -> list[Outcome]:
-        """Run all programs at once on an engine; return their outcomes in order."""
+        Raises:
+            ConfigError: the task runs no programs of the language, and `language` asks for
+                something.
+            ProgramError: a program failed.
+        """
         ...
 
 
@@ -134,3 +146,16 @@ class Workload(Protocol):
             ConfigError: the data or an option is not usable.
         """
         ...
+
+
+def refuse_language(language: LanguageSpec, workload: str) -> None:
+    """Refuse language options where no program of the language runs.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    if language != LanguageSpec():
+        raise ConfigError(
+            f"{workload} sends its requests without the language; drop 'language' from the "
+            "variant, or use a workload of programs"
+        )

@@ -9,8 +9,9 @@ from typing import Literal
 
 from sgjax.errors import ConfigError, ProgramError
 from sgjax.lab.questions import Question, prompt, read_questions, shipped_questions
-from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome
-from sgjax.tokens.base import Tokenizer
+from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Ran, refuse_language
+from sgjax.lang.spec import LanguageSpec
+from sgjax.theory.visits import Visit
 from sgjax.typed import FORBID_EXTRA
 
 FILES = ("mmlu_dev.jsonl", "mmlu_test.jsonl")
@@ -32,20 +33,19 @@ class MmluTask:
         """Return the task of the first questions alone."""
         return MmluTask(self.questions[:count], self.texts[:count])
 
-    def prompts(self, tokenizer: Tokenizer) -> list[list[int]]:
-        """Return each question's prompt in tokens."""
-        return [tokenizer.encode(text, add_bos=True) for text in self.texts]
-
-    def run(self, engine: LabEngine) -> list[Outcome]:
+    def run(self, engine: LabEngine, language: LanguageSpec) -> Ran:
         """Ask all questions at once; the answer is the model's next token."""
+        refuse_language(language, "mmlu")
+        prompts = [engine.tokenizer.encode(text, add_bos=True) for text in self.texts]
         results = engine.generate(
-            input_ids=self.prompts(engine.tokenizer),
-            sampling_params={"max_new_tokens": 1, "temperature": 0.0},
+            input_ids=prompts, sampling_params={"max_new_tokens": 1, "temperature": 0.0}
         )
-        return [
-            _outcome(question, result)
-            for question, result in zip(self.questions, results, strict=True)
-        ]
+        asked = zip(self.questions, results, strict=True)
+        sent = zip(prompts, results, strict=True)
+        return Ran(
+            outcomes=tuple(_outcome(question, result) for question, result in asked),
+            prompts=tuple(Visit(tuple(p), tuple(r["output_ids"])) for p, r in sent),
+        )
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from sgjax.errors import ProgramError
-from sgjax.lab.workloads.base import LabEngine, Outcome
+from sgjax.lab.workloads.base import LabEngine, Outcome, Ran, refuse_language
+from sgjax.lang.spec import LanguageSpec
 from sgjax.sim.replay import Served
 from sgjax.sim.trace import Arrival, BlockTokens
-from sgjax.tokens.base import Tokenizer
+from sgjax.theory.visits import Visit
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,9 @@ class ReplayTask:
         """Return the task of the first requests alone."""
         return ReplayTask(self.arrivals[:count])
 
-    def prompts(self, tokenizer: Tokenizer) -> list[list[int]]:
-        """Return each prompt; one that is known by its blocks as their hashes, a block a token."""
-        del tokenizer
-        return [
-            list(a.tokens.blocks if isinstance(a.tokens, BlockTokens) else a.tokens)
-            for a in self.arrivals
-        ]
-
-    def run(self, engine: LabEngine) -> list[Outcome]:
-        """Replay the requests on the engine's virtual clock."""
+    def run(self, engine: LabEngine, language: LanguageSpec) -> Ran:
+        """Replay the requests on the engine's virtual clock; `language` must say nothing."""
+        refuse_language(language, "a trace")
         served = engine.replay(self.arrivals)
         if served.refused:
             at = int(np.flatnonzero(np.isnan(served.e2e_s))[0])
@@ -47,11 +41,20 @@ class ReplayTask:
                 f"{served.prompt_tokens[at]} tokens; raise kv_tokens and max_context_len, or drop "
                 "long requests (max_tokens)"
             )
-        return _outcomes(served)
+        return Ran(_outcomes(served), tuple(_visit(arrival) for arrival in self.arrivals))
 
 
-def _outcomes(served: Served) -> list[Outcome]:
-    return [
+def _visit(arrival: Arrival) -> Visit:
+    """Return a request's prompt; one that is known by its blocks as their hashes, a block a token.
+
+    Answers are made up and lead into no other prompt, so they are left out.
+    """
+    tokens = arrival.tokens
+    return Visit(tuple(tokens.blocks if isinstance(tokens, BlockTokens) else tokens))
+
+
+def _outcomes(served: Served) -> tuple[Outcome, ...]:
+    return tuple(
         Outcome(
             answer="",
             correct=None,
@@ -62,4 +65,4 @@ def _outcomes(served: Served) -> list[Outcome]:
             family=family,
         )
         for i, family in enumerate(served.families)
-    ]
+    )
