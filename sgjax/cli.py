@@ -5,6 +5,7 @@ line itself); `sgjax --debug COMMAND ...` shows the traceback.
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,22 +69,30 @@ def run(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted keys, YAML values.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The experiment's short form.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where the newest run of the same stopped.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("results"),
 ) -> None:
     """Run an experiment; draw its table, figure and report."""
-    from sgjax.lab.config import load_experiment
+    from sgjax.lab.config import load_arms
     from sgjax.lab.plot import redraw
     from sgjax.lab.runner import run_experiment
 
     console = Console()
-    experiment = load_experiment(file, overrides or [], quick)
-    _fetch_models(experiment, console)
-    finished = run_experiment(experiment, out, _build_engine, console)
+    arms = load_arms(file, overrides or [], quick)
+    _fetch_models(arms, console)
+    finished = run_experiment(arms, out, _build_engine, console, resume)
     if finished.interrupted:
         where = f" in {finished.directory}" if finished.num_records else ""
         console.print(f"Stopped; {finished.num_records} timed runs are kept{where}", soft_wrap=True)
+        console.print("--resume goes on from there")
         raise typer.Exit(INTERRUPTED)
     _say_written(console, redraw(finished.directory, console))
+    for failure in finished.failures:
+        print(f"sgjax: {failure.arm}, not finished: {failure.error}", file=sys.stderr)
+    if finished.failures:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -206,13 +215,17 @@ def _build_engine(settings: dict[str, Any]) -> Any:
     return Engine(**settings)
 
 
-def _fetch_models(experiment: "Experiment", console: Console) -> None:
-    """Fetch the checkpoints that an experiment's variants need, in the open."""
+def _fetch_models(arms: Sequence["Experiment"], console: Console) -> None:
+    """Fetch the checkpoints that the arms' variants need, in the open."""
     from sgjax.engine.config import resolve
 
-    settings = [experiment.engine_settings(name, 0) for name in experiment.variants]
-    for model in dict.fromkeys(resolve(None, s).model for s in settings):
-        _fetch_model(model, console)
+    for arm in arms:
+        try:
+            settings = [arm.engine_settings(name, 0) for name in arm.variants]
+            for model in dict.fromkeys(resolve(None, s).model for s in settings):
+                _fetch_model(model, console)
+        except SgjaxError:
+            pass  # the arm's own run says so, and the other arms go on
 
 
 def _fetch_model(model: str, console: Console) -> None:

@@ -21,12 +21,13 @@ then the command line's. A file without `arms` is run as it stands.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
 from sgjax.errors import ConfigError
 from sgjax.lab.expect import parse_expectation
+from sgjax.lab.figures.spec import BarsFigure, FigureConfig
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.reference import Arm, Reference
 from sgjax.lab.workloads import DataSource, WorkloadConfig
@@ -35,21 +36,6 @@ from sgjax.typed import FORBID_EXTRA, load_yaml, nearest, validate
 
 ANSWERS = "answers_digest"
 """What expectations may compare beside metrics: the digest of all answers of a variant."""
-
-
-@dataclass(frozen=True)
-class BarsFigure:
-    """One panel of bars a metric, one bar a variant.
-
-    Attributes:
-        type: the tag.
-        panels: metrics from left to right; hit rates and computed tokens are drawn with their
-            bound.
-    """
-
-    __pydantic_config__ = FORBID_EXTRA
-    type: Literal["bars"] = "bars"
-    panels: tuple[str, ...] = ("throughput_programs_per_s", "cache_hit_rate", "computed_tokens")
 
 
 @dataclass(frozen=True)
@@ -90,7 +76,14 @@ class Experiment:
     interleave: bool = True
     reference: dict[str, Reference] = field(default_factory=dict)
     data: DataSource = field(default_factory=DataSource)
-    figure: BarsFigure = field(default_factory=BarsFigure)
+    figure: FigureConfig = field(default_factory=BarsFigure)
+
+    @property
+    def arm(self) -> Arm:
+        """Return how its numbers come about: simulated if all its engines are."""
+        executors = [self.engine_settings(name, 0).get("executor") for name in self.variants]
+        simulated = all(isinstance(e, dict) and e.get("type") == "sim" for e in executors)
+        return "simulated" if simulated else "measured"
 
     def engine_settings(self, variant: str, seed: int) -> dict[str, Any]:
         """Return the engine settings of a variant: `base`, overridden by the variant's own."""
@@ -229,7 +222,7 @@ def _check(experiment: Experiment, where: str) -> None:
         if "seed" in experiment.variants[name] | experiment.base:
             raise ConfigError(f"{where}: set the engine's seed by the experiment's 'seeds'")
         experiment.language(name)
-    for metric in experiment.metrics + experiment.figure.panels:
+    for metric in experiment.metrics + experiment.figure.metrics:
         _known(metric, list(METRICS), f"{where}: unknown metric")
     for source in experiment.expect:
         _check_expectation(experiment, source, where)

@@ -26,12 +26,14 @@ class Metric:
         unit: of the printed number; empty for counts.
         scale: printed number = value * scale.
         digits: significant digits; 0 prints a whole number with thousands separators.
+        lower_is_better: whether a Pareto front looks for small values.
     """
 
     label: str
     unit: str = ""
     scale: float = 1.0
     digits: int = 3
+    lower_is_better: bool = False
 
     def show(self, value: float) -> str:
         """Return the value as text, without its unit."""
@@ -51,23 +53,27 @@ def _rate(label: str) -> Metric:
     return Metric(label, "%", scale=100.0)
 
 
+def _seconds(label: str) -> Metric:
+    return Metric(label, "s", lower_is_better=True)
+
+
 def _count(label: str) -> Metric:
-    return Metric(label, digits=0)
+    return Metric(label, digits=0, lower_is_better=True)
 
 
 METRICS: dict[str, Metric] = {
     "throughput_programs_per_s": Metric("throughput", "programs/s"),
     "throughput_tokens_per_s": Metric("throughput", "tokens/s"),
-    "latency_mean_s": Metric("mean latency", "s"),
-    "latency_p50_s": Metric("median latency", "s"),
-    "latency_p99_s": Metric("99th percentile latency", "s"),
-    "ttft_mean_s": Metric("mean time to first token", "s"),
-    "ttft_p50_s": Metric("median time to first token", "s"),
-    "ttft_p99_s": Metric("99th percentile time to first token", "s"),
-    "wait_p50_s": Metric("median wait", "s"),
-    "wait_p99_s": Metric("99th percentile wait", "s"),
-    "wait_p999_s": Metric("99.9th percentile wait", "s"),
-    "worst_family_wait_p99_s": Metric("99th percentile wait of the worst family", "s"),
+    "latency_mean_s": _seconds("mean latency"),
+    "latency_p50_s": _seconds("median latency"),
+    "latency_p99_s": _seconds("99th percentile latency"),
+    "ttft_mean_s": _seconds("mean time to first token"),
+    "ttft_p50_s": _seconds("median time to first token"),
+    "ttft_p99_s": _seconds("99th percentile time to first token"),
+    "wait_p50_s": _seconds("median wait"),
+    "wait_p99_s": _seconds("99th percentile wait"),
+    "wait_p999_s": _seconds("99.9th percentile wait"),
+    "worst_family_wait_p99_s": _seconds("99th percentile wait of the worst family"),
     "fairness": Metric("Jain index of the families' tokens a second"),
     "cache_hit_rate": _rate("cache hit rate"),
     "optimal_cache_hit_rate": _rate("hit rate bound"),
@@ -79,7 +85,7 @@ METRICS: dict[str, Metric] = {
     "forward_passes": _count("forward passes"),
     "mean_batch_size": Metric("mean batch size"),
     "peak_pages": _count("peak pages"),
-    "peak_kv_bytes": Metric("peak K/V", "MB", scale=1e-6),
+    "peak_kv_bytes": Metric("peak K/V", "MB", scale=1e-6, lower_is_better=True),
     "overhead_fraction": _rate("host overhead"),
     "accuracy": _rate("accuracy"),
     "compilations": _count("compilations while timed"),

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sgjax.lab.figure import draw
+from sgjax.lab.figures.draw import draw
 from sgjax.lab.records import read_records, write_atomically
 from sgjax.lab.report import render_report
-from sgjax.lab.summary import summarise
+from sgjax.lab.summary import summarise_arms
 from sgjax.lab.table import print_summary
 
 
@@ -25,11 +25,12 @@ def redraw(path: Path, console: Console) -> list[Path]:
         ResultsError: there are no records, or a file cannot be written.
     """
     directory, records = read_records(path)
-    summary = summarise(records)
-    print_summary(summary, console)
-    images = draw(summary)
+    arms = summarise_arms(records)
+    for arm in arms:
+        print_summary(arm, console)
+    images = draw(arms)
     files = {f"figure.{suffix}": content for suffix, content in images.items()}
-    files["report.html"] = render_report(summary, images["svg"].decode()).encode()
+    files["report.html"] = render_report(arms, images["svg"].decode()).encode()
     for name, content in files.items():
         write_atomically(directory / name, content)
     return [directory / name for name in files]

@@ -1,12 +1,16 @@
 """Results on disk: one JSON object a timed run, one folder an experiment's run.
 
-Imports `errors`. Lines are flushed one by one; whatever stops a run, the lines before it are kept.
+Imports `errors`, provenance and the arms' names. Lines are written one by one; whatever stops a
+run, the lines before it are kept. Who writes a results file holds a lock on it, which the operating
+system drops with the process, however that ends: a lock is never stale.
 """
 
 import dataclasses
+import fcntl
 import json
 import os
 import tempfile
+from collections.abc import Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +18,8 @@ from types import TracebackType
 from typing import IO, Any
 
 from sgjax.errors import ResultsError
+from sgjax.lab.provenance import digest
+from sgjax.lab.reference import Arm
 
 RESULTS = "results.jsonl"
 
@@ -55,17 +61,61 @@ class Record:
     answers_digest: str
     metrics: dict[str, float]
 
+    @property
+    def arm(self) -> Arm:
+        """Return how the numbers came about."""
+        return "simulated" if self.executor == "sim" else "measured"
+
+    @property
+    def experiment_hash(self) -> str:
+        """Return a digest of the resolved experiment alone, without the engine's configuration."""
+        return digest(self.config["experiment"])
+
 
 class RecordWriter:
-    """Append records to results.jsonl in a new folder of its own; leave no folder without any."""
+    """Append records to the results.jsonl of a folder that nobody else writes to meanwhile.
 
-    def __init__(self, out: Path, experiment: str) -> None:
-        """Create `out/experiment/<stamp>/`; runs that start at once get different folders."""
+    Attributes:
+        directory: the folder; it goes again if no record was written.
+        num_records: records that it holds.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Open a folder's results, made if there are none; a last line that was cut off goes.
+
+        Raises:
+            ResultsError: another run writes to them, or they cannot be written.
+        """
+        self.directory = directory
         try:
-            self.directory = _new_directory(out / experiment)
-            self._file: IO[bytes] = open(self.directory / RESULTS, "xb", buffering=0)  # noqa: SIM115
+            self._file: IO[bytes] = open(directory / RESULTS, "a+b", buffering=0)  # noqa: SIM115
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise ResultsError(
+                f"another run writes to {directory}; wait until it ends, or start one of its own "
+                "without --resume"
+            ) from None
+        except OSError as error:
+            raise ResultsError(f"cannot write results to {directory}: {error}") from None
+        self._file.seek(0)
+        content = self._file.read()
+        self.num_records = content.count(b"\n")
+        self._file.truncate(content.rfind(b"\n") + 1)
+        self._file.seek(0, os.SEEK_END)
+
+    @classmethod
+    def create(cls, out: Path, experiment: str) -> "RecordWriter":
+        """Open `out/experiment/<stamp>/`; runs that start at once get different folders.
+
+        Raises:
+            ResultsError: it cannot be made.
+        """
+        try:
+            directory = _new_directory(out / experiment)
         except OSError as error:
             raise ResultsError(f"cannot create results under {out}: {error}") from None
+        return cls(directory)
 
     def write(self, record: Record) -> None:
         """Append one line and hand it to the operating system at once.
@@ -82,9 +132,11 @@ class RecordWriter:
                 raise OSError("only a part of the line could be written; the disk may be full")
         except OSError as error:
             self._file.truncate(end)
+            self._file.seek(end)
             raise ResultsError(
                 f"cannot write to {self.directory / RESULTS}: {error}; the results before are kept"
             ) from None
+        self.num_records += 1
 
     def __enter__(self) -> "RecordWriter":
         return self
@@ -95,11 +147,10 @@ class RecordWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        empty = self._file.tell() == 0
-        self._file.close()
-        if empty:
+        if not self.num_records:
             (self.directory / RESULTS).unlink()
             self.directory.rmdir()
+        self._file.close()
 
 
 def read_records(path: Path) -> tuple[Path, list[Record]]:
@@ -129,6 +180,24 @@ def read_records(path: Path) -> tuple[Path, list[Record]]:
         except (ValueError, TypeError) as error:
             raise ResultsError(f"{file}, line {number} is no record: {error}") from None
     return file.parent, records
+
+
+def find_results(out: Path, experiment: str, hashes: Set[str]) -> Path | None:
+    """Return the newest folder of an experiment's runs whose records are all of some arms.
+
+    Args:
+        out: the folder that holds all results.
+        experiment: its name.
+        hashes: `experiment_hash` of the arms.
+    """
+    for directory in sorted((out / experiment).glob("*/"), reverse=True):
+        try:
+            records = read_records(directory)[1]
+        except ResultsError:  # nothing there yet, or not ours
+            continue
+        if {record.experiment_hash for record in records} <= hashes:
+            return directory
+    return None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

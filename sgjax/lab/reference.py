@@ -66,6 +66,14 @@ class Reference:
     source: str = ""
     agreement: Agreement | None = None
 
+    def __post_init__(self) -> None:
+        for workload, values in self.values.items():
+            for variant, value in values.items():
+                if not isinstance(value, Range) and value <= 0:
+                    raise ConfigError(
+                        f"reference: {workload}.{variant}={value} is not allowed; it must be > 0"
+                    )
+
     def span(self, workload: str, variant: str) -> tuple[float, float] | None:
         """Return the ends between which the paper's value lies; None where it has none."""
         if variant == self.relative_to and workload in self.values:

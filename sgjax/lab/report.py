@@ -1,9 +1,10 @@
 """The report: one HTML file that needs nothing else. Imports jinja2 and the lab."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from sgjax.lab.metrics import METRICS
@@ -11,13 +12,32 @@ from sgjax.lab.summary import Summary
 from sgjax.lab.table import show_stat
 
 
-def render_report(summary: Summary, svg: str) -> str:
-    """Return the report as HTML.
+def render_report(arms: Sequence[Summary], svg: str) -> str:
+    """Return the report of an experiment's run as HTML.
 
     Args:
-        summary: what is reported.
+        arms: what is reported.
         svg: the figure, set into the page as it is.
     """
+    return template("report.html.jinja").render(
+        name=arms[0].experiment.name,
+        claim=arms[0].experiment.claim,
+        arms=arms,
+        metrics=METRICS,
+        show_stat=show_stat,
+        figure=inline_svg(svg),
+        provenance={arm.arm: _provenance(arm) for arm in arms},
+        experiment_yaml={arm.arm: _yaml(dataclasses.asdict(arm.experiment)) for arm in arms},
+        engine_yaml={
+            f"{record.variant}, {arm.arm}": _yaml(record.config["engine"])
+            for arm in arms
+            for record in {r.variant: r for r in arm.records}.values()
+        },
+    )
+
+
+def template(name: str) -> Template:
+    """Return one of the page templates that ship with the lab."""
     environment = Environment(
         loader=PackageLoader("sgjax.lab", "data"),
         autoescape=True,
@@ -25,19 +45,12 @@ def render_report(summary: Summary, svg: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.jinja").render(
-        summary=summary,
-        experiment=summary.experiment,
-        metrics=METRICS,
-        show_stat=show_stat,
-        figure=Markup(svg[svg.index("<svg") :]),
-        provenance=_provenance(summary),
-        experiment_yaml=_yaml(dataclasses.asdict(summary.experiment)),
-        engine_yaml={
-            variant: _yaml(record.config["engine"])
-            for variant, record in {r.variant: r for r in summary.records}.items()
-        },
-    )
+    return environment.get_template(name)
+
+
+def inline_svg(svg: str) -> Markup:
+    """Return an SVG file as a part of a page."""
+    return Markup(svg[svg.index("<svg") :])
 
 
 def _provenance(summary: Summary) -> dict[str, str]:

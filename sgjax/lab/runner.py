@@ -1,4 +1,4 @@
-"""Run an experiment: variants x workloads x seeds x repeats, one record a timed run.
+"""Run an experiment: arms x workloads x seeds x variants x repeats, one record a timed run.
 
 Imports the lab and the engine's configuration. Engines come from a function that is passed in, so
 that tests need no model.
@@ -6,7 +6,7 @@ that tests need no model.
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,12 +16,13 @@ from typing import Any
 from rich.console import Console
 
 from sgjax.engine.config import resolve
-from sgjax.errors import ResultsError
+from sgjax.errors import ResultsError, SgjaxError
 from sgjax.lab.bar import Bar
 from sgjax.lab.config import Experiment
 from sgjax.lab.metrics import measure
 from sgjax.lab.provenance import digest, git_sha, versions
-from sgjax.lab.records import Record, RecordWriter
+from sgjax.lab.records import Record, RecordWriter, find_results, read_records
+from sgjax.lab.reference import Arm
 from sgjax.lab.workloads import LabEngine, Ran, Task
 from sgjax.theory.bound import HitRateBound, hit_rate_bound
 
@@ -33,18 +34,28 @@ RETRIES = 2
 
 
 @dataclass(frozen=True)
+class Failure:
+    """Why an arm of an experiment did not run to its end."""
+
+    arm: Arm
+    error: SgjaxError
+
+
+@dataclass(frozen=True)
 class Finished:
     """How a run of an experiment ended.
 
     Attributes:
         directory: its results folder; there is none without records.
-        num_records: timed runs that were written.
+        num_records: timed runs that were written, now and before.
         interrupted: whether it was ended from the keyboard.
+        failures: the arms that could not run or stopped at an error.
     """
 
     directory: Path
     num_records: int
     interrupted: bool
+    failures: tuple[Failure, ...]
 
 
 @dataclass(frozen=True)
@@ -58,89 +69,156 @@ class Case:
 
 
 def run_experiment(
-    experiment: Experiment, out: Path, build_engine: BuildEngine, console: Console
+    arms: Sequence[Experiment],
+    out: Path,
+    build_engine: BuildEngine,
+    console: Console,
+    resume: bool = False,
 ) -> Finished:
-    """Run all variants of an experiment and write their records.
+    """Run all variants of an experiment, arm by arm, and write their records.
 
     Args:
-        experiment: what to run.
+        arms: what to run, all of one experiment.
         out: the folder that holds all results.
         build_engine: builds an engine for a variant.
         console: where the progress bar is drawn.
+        resume: go on in the newest results folder of the same arms, if there is one; what it
+            holds is not run again.
 
     Returns:
-        Where the records are. Ctrl-C ends the run early; the records so far are kept.
+        Where the records are. Ctrl-C ends the run early, an error only its arm; the records so
+        far are kept.
 
     Raises:
-        ConfigError: the data or an engine setting is not usable; nothing has run then.
-        ResultsError: a record cannot be written; the records before it are kept.
+        SgjaxError: no arm gave any record; the first one's reason.
+        ResultsError: the results cannot be written, or another run writes to them.
     """
-    tasks = {
-        (name, seed): workload.load(experiment.data, seed)
-        for name, workload in experiment.workloads.items()
-        for seed in experiment.seeds
-    }
-    for variant in experiment.variants:
-        resolve(None, experiment.engine_settings(variant, experiment.seeds[0]))
-    with RecordWriter(out, experiment.name) as writer, Bar(console) as bar:
-        run = _Run(experiment, build_engine, writer, bar)
-        bar.expect(sum(run.num_programs(task) for task in tasks.values()))
+    loaded, failures = _load(arms)
+    with _open_results(arms, out, resume) as writer, Bar(console) as bar:
+        done = _cases_done(writer.directory) if writer.num_records else set()
+        runs = [_Run(arm, tasks, build_engine, writer, bar, done) for arm, tasks in loaded]
+        bar.expect(sum(run.num_programs() for run in runs))
         interrupted = False
         try:
-            for (workload, seed), task in tasks.items():
-                for variants in run.groups():
-                    run.measure_variants(workload, seed, task, variants)
+            for run in runs:
+                try:
+                    run.measure()
+                except ResultsError:
+                    raise
+                except SgjaxError as error:
+                    failures.append(Failure(run.experiment.arm, error))
         except KeyboardInterrupt:
             interrupted = True
-    return Finished(writer.directory, run.num_records, interrupted)
+    if failures and not writer.num_records and not interrupted:
+        raise failures[0].error
+    return Finished(writer.directory, writer.num_records, interrupted, tuple(failures))
+
+
+Tasks = dict[tuple[str, int], Task]
+"""By workload and seed."""
+
+
+def _load(arms: Sequence[Experiment]) -> tuple[list[tuple[Experiment, Tasks]], list[Failure]]:
+    """Read the data of all arms and check their engines' settings, before anything runs."""
+    loaded, failures = [], []
+    for arm in arms:
+        try:
+            for variant in arm.variants:
+                resolve(None, arm.engine_settings(variant, arm.seeds[0]))
+            tasks: Tasks = {
+                (name, seed): workload.load(arm.data, seed)
+                for name, workload in arm.workloads.items()
+                for seed in arm.seeds
+            }
+            loaded.append((arm, tasks))
+        except SgjaxError as error:
+            failures.append(Failure(arm.arm, error))
+    if not loaded:
+        raise failures[0].error
+    return loaded, failures
+
+
+def _open_results(arms: Sequence[Experiment], out: Path, resume: bool) -> RecordWriter:
+    name = arms[0].name
+    if resume:
+        hashes = {digest(dataclasses.asdict(arm)) for arm in arms}
+        found = find_results(out, name, hashes)
+        if found is not None:
+            return RecordWriter(found)
+    return RecordWriter.create(out, name)
+
+
+def _cases_done(directory: Path) -> set[tuple[str, Case]]:
+    return {
+        (r.experiment_hash, Case(r.workload, r.variant, r.seed, r.repeat))
+        for r in read_records(directory)[1]
+    }
 
 
 class _Run:
-    """One run of an experiment: where its engines come from and its records go."""
+    """One arm's run: where its engines come from and its records go."""
 
     def __init__(
-        self, experiment: Experiment, build_engine: BuildEngine, writer: RecordWriter, bar: Bar
+        self,
+        experiment: Experiment,
+        tasks: Tasks,
+        build_engine: BuildEngine,
+        writer: RecordWriter,
+        bar: Bar,
+        done: Set[tuple[str, Case]],
     ) -> None:
         self.experiment = experiment
+        self.tasks = tasks
         self.build_engine = build_engine
         self.writer = writer
         self.bar = bar
-        self.num_records = 0
         self.resolved = dataclasses.asdict(experiment)
+        own_hash = digest(self.resolved)
+        self.done = {case for experiment_hash, case in done if experiment_hash == own_hash}
         self.git_sha = git_sha()
         self.versions = versions()
 
-    def num_programs(self, task: Task) -> int:
-        """Return how many programs all variants run, if nothing is made again."""
-        warmup = task.first(self.experiment.warmup).num_programs
-        each = warmup + self.experiment.repeats * task.num_programs
-        return each * len(self.experiment.variants)
+    def num_programs(self) -> int:
+        """Return how many programs are still to run, if nothing is made again."""
+        return sum(
+            bool(cases) * task.first(self.experiment.warmup).num_programs
+            + len(cases) * task.num_programs
+            for (workload, seed), task in self.tasks.items()
+            for cases in (self.missing(workload, v, seed) for v in self.experiment.variants)
+        )
 
-    def groups(self) -> list[list[str]]:
-        """Return the variants whose engines are alive together."""
+    def missing(self, workload: str, variant: str, seed: int) -> list[Case]:
+        """Return the timed runs of a variant that are not done, in order."""
+        cases = (Case(workload, variant, seed, repeat) for repeat in range(self.experiment.repeats))
+        return [case for case in cases if case not in self.done]
+
+    def measure(self) -> None:
+        """Measure all that is not done."""
         names = list(self.experiment.variants)
-        return [names] if self.experiment.interleave else [[name] for name in names]
+        # Those of a group are alive together.
+        groups = [names] if self.experiment.interleave else [[name] for name in names]
+        for (workload, seed), task in self.tasks.items():
+            for variants in groups:
+                cases = {v: self.missing(workload, v, seed) for v in variants}
+                self._measure_variants(task, {v: c for v, c in cases.items() if c}, seed)
 
-    def measure_variants(self, workload: str, seed: int, task: Task, variants: list[str]) -> None:
+    def _measure_variants(self, task: Task, cases: dict[str, list[Case]], seed: int) -> None:
         """Build the variants' engines, warm them up, and time them in turns."""
         warmup = task.first(self.experiment.warmup)
         repeats = self.experiment.repeats
         with ExitStack() as alive:
             engines = {}
-            for variant in variants:
-                self.bar.say(f"{workload} · {variant} · loading")
+            for variant, (case, *_) in cases.items():
+                self.bar.say(f"{case.workload} · {variant} · loading")
                 settings = self.experiment.engine_settings(variant, seed)
                 engines[variant] = alive.enter_context(_engine(self.build_engine, settings))
             for variant, engine in engines.items():
-                self.bar.say(f"{workload} · {variant} · warm-up")
+                self.bar.say(f"{cases[variant][0].workload} · {variant} · warm-up")
                 warmup.run(engine, self.experiment.language(variant))
                 self.bar.advance(warmup.num_programs)
-            for repeat in range(repeats):
-                for variant, engine in engines.items():
-                    self.bar.say(f"{workload} · {variant} · run {repeat + 1} of {repeats}")
-                    case = Case(workload, variant, seed, repeat)
-                    self.writer.write(self._measure(case, task, engine))
-                    self.num_records += 1
+            for case in _in_turns(cases):
+                self.bar.say(f"{case.workload} · {case.variant} · {case.repeat + 1} of {repeats}")
+                self.writer.write(self._measure(case, task, engines[case.variant]))
 
     def _measure(self, case: Case, task: Task, engine: LabEngine) -> Record:
         """Time a run; make it again if the engine compiled something meanwhile."""
@@ -188,6 +266,12 @@ class _Run:
 
 def _bound(ran: Ran) -> HitRateBound:
     return hit_rate_bound([v.prompt for v in ran.prompts], [v.output for v in ran.prompts])
+
+
+def _in_turns(cases: dict[str, list[Case]]) -> list[Case]:
+    """Return all cases, the first of each variant, then the second of each, and so on."""
+    ordered = [case for own in cases.values() for case in own]
+    return sorted(ordered, key=lambda case: case.repeat)
 
 
 @contextmanager

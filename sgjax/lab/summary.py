@@ -1,17 +1,21 @@
 """From records to what is shown: medians over runs, verdicts, remarks.
 
-Imports the lab. The terminal's table, the figure and the report all show one `Summary`.
+Imports the lab. The terminal's table, the figure and the report all show the same summaries, one an
+arm.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import get_args
 
 from sgjax.errors import ResultsError
+from sgjax.lab.agreement import OVERALL, Ours, judge_agreement
 from sgjax.lab.config import ANSWERS, Experiment, parse_experiment
 from sgjax.lab.expect import Value, Verdict, judge, parse_expectation
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.records import Record
+from sgjax.lab.reference import Arm
 
 
 @dataclass(frozen=True)
@@ -31,16 +35,19 @@ class Stat:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything that is shown of a run of an experiment.
+    """Everything that is shown of one arm of an experiment.
 
     Attributes:
+        arm: how the numbers came about.
         experiment: what was run.
         records: the timed runs.
         stats: by (workload, variant), then by metric.
-        verdicts: by workload, one an expectation.
+        verdicts: by workload, one an expectation; then, under `OVERALL`, those on the agreement
+            with the paper's values.
         remarks: what a reader must know to trust the numbers.
     """
 
+    arm: Arm
     experiment: Experiment
     records: tuple[Record, ...]
     stats: dict[tuple[str, str], dict[str, Stat]]
@@ -57,14 +64,51 @@ class Summary:
         """Return the variants measured on a workload, in the experiment's order."""
         return [name for name in self.experiment.variants if (workload, name) in self.stats]
 
+    def relative(self, workload: str, variant: str, metric: str, to: str) -> Stat | None:
+        """Return a metric as multiples of another variant's on the same workload and seed.
 
-def summarise(records: Sequence[Record]) -> Summary:
-    """Summarise the records of one run.
+        None where either was not measured, or the other's is 0.
+        """
+        mine = self._by_seed(workload, variant, metric)
+        others = {s: median(v) for s, v in self._by_seed(workload, to, metric).items()}
+        ratios = [v / others[s] for s, values in mine.items() if others.get(s) for v in values]
+        return _stat(ratios) if ratios else None
+
+    def beside_paper(self, workload: str, variant: str, metric: str) -> Stat | None:
+        """Return a metric in the terms of the paper's values: absolute, or relative as they are."""
+        reference = self.experiment.reference.get(metric)
+        if reference is not None and reference.relative_to is not None:
+            return self.relative(workload, variant, metric, reference.relative_to)
+        return self.stats.get((workload, variant), {}).get(metric)
+
+    def _by_seed(self, workload: str, variant: str, metric: str) -> dict[int, list[float]]:
+        values: dict[int, list[float]] = {}
+        for r in self.records:
+            if (r.workload, r.variant) == (workload, variant) and metric in r.metrics:
+                values.setdefault(r.seed, []).append(r.metrics[metric])
+        return values
+
+
+def summarise_arms(records: Sequence[Record]) -> tuple[Summary, ...]:
+    """Summarise the records of one run, arm by arm, the simulated first.
 
     Raises:
         ResultsError: the records are of different experiments.
     """
-    if len({r.experiment for r in records}) != 1:
+    arms = [[r for r in records if r.arm == arm] for arm in get_args(Arm)]
+    summaries = tuple(summarise(arm) for arm in arms if arm)
+    if len({summary.experiment.name for summary in summaries}) != 1:
+        raise ResultsError("the records are of different experiments; draw them one by one")
+    return summaries
+
+
+def summarise(records: Sequence[Record]) -> Summary:
+    """Summarise the records of one arm.
+
+    Raises:
+        ResultsError: the records are of different experiments or arms.
+    """
+    if len({(r.experiment, r.arm) for r in records}) != 1:
         raise ResultsError("the records are of different experiments; draw them one by one")
     experiment = parse_experiment(records[0].config["experiment"], "results")
     runs: dict[tuple[str, str], list[Record]] = {}
@@ -77,7 +121,31 @@ def summarise(records: Sequence[Record]) -> Summary:
         workload: tuple(judge(e, _lookup(workload, runs, stats)) for e in expectations)
         for workload in workloads
     }
-    return Summary(experiment, tuple(records), stats, verdicts, tuple(_remarks(experiment, runs)))
+    summary = Summary(
+        records[0].arm,
+        experiment,
+        tuple(records),
+        stats,
+        verdicts,
+        (*_remarks(experiment, runs), *_remark_on_commits(records)),
+    )
+    agreement = tuple(_agreement(summary))
+    return replace(summary, verdicts={**verdicts, OVERALL: agreement}) if agreement else summary
+
+
+def _agreement(summary: Summary) -> Iterable[Verdict]:
+    for metric, reference in summary.experiment.reference.items():
+        if reference.agreement is not None and summary.arm in reference.agreement.arms:
+            ours = _beside_paper(summary, metric)
+            yield from judge_agreement(metric, reference, reference.agreement, ours)
+
+
+def _beside_paper(summary: Summary, metric: str) -> Ours:
+    def ours(workload: str, variant: str) -> float | None:
+        stat = summary.beside_paper(workload, variant, metric)
+        return None if stat is None else stat.median
+
+    return ours
 
 
 def _stats(records: list[Record]) -> dict[str, Stat]:
@@ -148,3 +216,9 @@ def _remark_on_equal_prompts(workload: str, records: list[Record]) -> Iterable[s
             f"{workload}: some prompts are equal, and the last token of each is computed: "
             f"{reachable} % is the highest hit rate that can be reached."
         )
+
+
+def _remark_on_commits(records: Sequence[Record]) -> Iterable[str]:
+    commits = dict.fromkeys(record.git_sha or "no checkout" for record in records)
+    if len(commits) > 1:
+        yield f"The runs are of different versions of the code: {', '.join(commits)}."

@@ -1,8 +1,12 @@
-"""The summary in the terminal: a table a workload, then the verdicts. Imports rich and the lab."""
+"""An arm's summary in the terminal: a table a workload, then its verdicts.
+
+Imports rich and the lab.
+"""
 
 from rich.console import Console
 from rich.table import Table
 
+from sgjax.lab.agreement import OVERALL
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.summary import Stat, Summary
 
@@ -10,15 +14,22 @@ MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]?[/]"}
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """Print what a run found."""
+    """Print what an arm of a run found."""
     for workload in summary.workloads:
         console.print(_table(summary, workload))
-        for verdict in summary.verdicts[workload]:
-            console.print(f"{MARKS[verdict.holds]} {verdict.word}: ", end="")
-            console.print(verdict.source, markup=False, highlight=False)
-            console.print(f"    measured: {verdict.detail}", style="dim", highlight=False)
+        _print_verdicts(summary, workload, console)
+    if OVERALL in summary.verdicts:
+        console.print(f"{summary.experiment.name} · {OVERALL} · {summary.arm}", style="italic")
+        _print_verdicts(summary, OVERALL, console)
     for remark in summary.remarks:
         console.print(f"[yellow]note:[/] {remark}", highlight=False)
+
+
+def _print_verdicts(summary: Summary, workload: str, console: Console) -> None:
+    for verdict in summary.verdicts[workload]:
+        console.print(f"{MARKS[verdict.holds]} {verdict.word}: ", end="")
+        console.print(verdict.source, markup=False, highlight=False)
+        console.print(f"    {summary.arm}: {verdict.detail}", style="dim", highlight=False)
 
 
 def show_stat(metric: str, stat: Stat | None) -> str:
@@ -32,7 +43,9 @@ def show_stat(metric: str, stat: Stat | None) -> str:
 
 def _table(summary: Summary, workload: str) -> Table:
     # Variants are columns: there are few of them, and a terminal is narrow.
-    table = Table(title=f"{summary.experiment.name} · {workload}", title_justify="left")
+    table = Table(
+        title=f"{summary.experiment.name} · {workload} · {summary.arm}", title_justify="left"
+    )
     table.add_column("", no_wrap=True)
     variants = summary.variants(workload)
     for variant in variants:

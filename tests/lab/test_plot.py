@@ -12,12 +12,12 @@ from rich.console import Console
 
 from sgjax.errors import ResultsError
 from sgjax.lab.config import load_experiment, parse_experiment
-from sgjax.lab.figure import draw
+from sgjax.lab.figures.draw import draw
 from sgjax.lab.plot import redraw
 from sgjax.lab.records import read_records
 from sgjax.lab.report import render_report
 from sgjax.lab.runner import run_experiment
-from sgjax.lab.summary import summarise
+from sgjax.lab.summary import summarise_arms
 from sgjax.lab.table import print_summary
 from tests.lab.fake_engine import FakeEngine
 
@@ -30,7 +30,7 @@ def results(tmp_path_factory):
     experiment = load_experiment(QUICKSTART, ["workloads.mmlu.num_questions=8", "claim=a <b> & c"])
     with open(folder / "console.txt", "w") as file:
         return run_experiment(
-            experiment, folder, lambda s: FakeEngine(**s), Console(file=file)
+            [experiment], folder, lambda s: FakeEngine(**s), Console(file=file)
         ).directory
 
 
@@ -55,7 +55,7 @@ def test_the_same_records_give_the_same_files(results, console):
 
 
 def test_the_figure_is_well_formed(results):
-    images = draw(summarise(read_records(results)[1]))
+    images = draw(summarise_arms(read_records(results)[1]))
     assert images["png"].startswith(b"\x89PNG")
     assert ElementTree.fromstring(images["svg"]).tag.endswith("svg")
 
@@ -70,14 +70,14 @@ def test_two_workloads_are_drawn_side_by_side(results):
         for r in records
         for workload in ("mmlu", "other")
     ]
-    summary = summarise(twice)
+    [summary] = summarise_arms(twice)
     assert summary.workloads == ["mmlu", "other"]
-    assert len(draw(summary)["svg"]) > len(draw(summarise(records))["svg"])
+    assert len(draw([summary])["svg"]) > len(draw(summarise_arms(records))["svg"])
 
 
 def test_the_report_stands_alone(results):
-    summary = summarise(read_records(results)[1])
-    html = render_report(summary, draw(summary)["svg"].decode())
+    [summary] = summarise_arms(read_records(results)[1])
+    html = render_report([summary], draw([summary])["svg"].decode())
     assert "<svg" in html
     assert "a &lt;b&gt; &amp; c" in html
     assert not re.search(r"<(script|link|img|iframe)\b", html)
@@ -87,7 +87,7 @@ def test_the_report_stands_alone(results):
 
 
 def test_the_reports_tags_are_balanced(results):
-    summary = summarise(read_records(results)[1])
+    [summary] = summarise_arms(read_records(results)[1])
     open_tags = []
 
     class Balance(HTMLParser):
@@ -98,13 +98,13 @@ def test_the_reports_tags_are_balanced(results):
         def handle_endtag(self, tag):
             assert open_tags.pop() == tag
 
-    Balance().feed(render_report(summary, "<svg></svg>"))
+    Balance().feed(render_report([summary], "<svg></svg>"))
     assert open_tags == []
 
 
 def test_the_report_holds_an_experiment_that_can_be_run_again(results, tmp_path):
-    summary = summarise(read_records(results)[1])
-    html = render_report(summary, "<svg></svg>")
+    [summary] = summarise_arms(read_records(results)[1])
+    html = render_report([summary], "<svg></svg>")
     text = re.search(r"<pre>(name: .*?)</pre>", html, re.DOTALL).group(1)
     for entity, character in (("&lt;", "<"), ("&gt;", ">"), ("&#39;", "'"), ("&amp;", "&")):
         text = text.replace(entity, character)
@@ -113,7 +113,7 @@ def test_the_report_holds_an_experiment_that_can_be_run_again(results, tmp_path)
 
 
 def test_the_table_shows_every_metric_and_verdict(results, console, tmp_path):
-    summary = summarise(read_records(results)[1])
+    [summary] = summarise_arms(read_records(results)[1])
     print_summary(summary, console)
     console.file.flush()
     text = (tmp_path / "console.txt").read_text()
@@ -124,4 +124,4 @@ def test_the_table_shows_every_metric_and_verdict(results, console, tmp_path):
 def test_records_of_different_experiments_are_not_mixed(results):
     _, records = read_records(results)
     with pytest.raises(ResultsError, match="different experiments"):
-        summarise([records[0], replace(records[1], experiment="other")])
+        summarise_arms([records[0], replace(records[1], experiment="other")])

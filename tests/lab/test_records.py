@@ -22,7 +22,7 @@ RECORD = Record(
 
 def test_records_come_back_as_they_were_written(tmp_path):
     records = [replace(RECORD, repeat=i) for i in range(3)]
-    with RecordWriter(tmp_path, "e") as writer:
+    with RecordWriter.create(tmp_path, "e") as writer:
         for record in records:
             writer.write(record)
     assert read_records(writer.directory) == (writer.directory, records)
@@ -30,14 +30,14 @@ def test_records_come_back_as_they_were_written(tmp_path):
 
 
 def test_each_line_is_on_disk_before_the_next_run(tmp_path):
-    with RecordWriter(tmp_path, "e") as writer:
+    with RecordWriter.create(tmp_path, "e") as writer:
         writer.write(RECORD)
         assert read_records(writer.directory)[1] == [RECORD]
 
 
 def test_runs_that_start_at_once_get_folders_of_their_own(tmp_path):
     with ThreadPoolExecutor(8) as pool:
-        writers = list(pool.map(lambda _: RecordWriter(tmp_path, "e"), range(16)))
+        writers = list(pool.map(lambda _: RecordWriter.create(tmp_path, "e"), range(16)))
     assert len({w.directory for w in writers}) == 16
     for writer in writers:
         with writer:
@@ -46,13 +46,13 @@ def test_runs_that_start_at_once_get_folders_of_their_own(tmp_path):
 
 
 def test_a_run_without_records_leaves_no_folder(tmp_path):
-    with RecordWriter(tmp_path, "e") as writer:
+    with RecordWriter.create(tmp_path, "e") as writer:
         pass
     assert not writer.directory.exists()
 
 
 def test_a_last_line_that_was_cut_off_is_left_out(tmp_path):
-    with RecordWriter(tmp_path, "e") as writer:
+    with RecordWriter.create(tmp_path, "e") as writer:
         writer.write(RECORD)
     with open(writer.directory / RESULTS, "a") as file:
         file.write('{"experiment": "e", "cl')
@@ -67,7 +67,7 @@ def test_a_full_disk_ends_in_a_clean_error_and_keeps_the_lines_before(tmp_path):
         from sgjax.errors import ResultsError
         from sgjax.lab.records import RecordWriter
         from tests.lab.test_records import RECORD
-        with RecordWriter(Path(sys.argv[1]), "e") as writer:
+        with RecordWriter.create(Path(sys.argv[1]), "e") as writer:
             writer.write(RECORD)
             resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))  # the next line fits in part
             try:
@@ -90,7 +90,7 @@ def test_a_full_disk_ends_in_a_clean_error_and_keeps_the_lines_before(tmp_path):
 def test_an_output_folder_that_cannot_be_made_is_a_clean_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ResultsError, match="cannot create results"):
-        RecordWriter(tmp_path / "file", "e")
+        RecordWriter.create(tmp_path / "file", "e")
 
 
 @pytest.mark.parametrize("text", ["", '{"experiment": "e', '{"experiment": "e"}\n', "[]\n", "x\n"])

@@ -45,7 +45,7 @@ def test_an_experiment_replays_families_in_virtual_time(tmp_path):
         "test",
     )
     console = Console(quiet=True)
-    finished = run_experiment(experiment, tmp_path, lambda s: sgl.Engine(**s), console)
+    finished = run_experiment([experiment], tmp_path, lambda s: sgl.Engine(**s), console)
     by_variant = {r["variant"]: r for r in records(finished)}
     lpm, none = by_variant["lpm"]["metrics"], by_variant["none"]["metrics"]
     assert by_variant["lpm"]["executor"] == "sim"

@@ -50,7 +50,7 @@ def test_every_variant_is_timed_in_turns_and_the_warm_up_is_not_recorded(
     experiment, console, tmp_path
 ):
     builder = Builder()
-    finished = run_experiment(experiment, tmp_path, builder, console)
+    finished = run_experiment([experiment], tmp_path, builder, console)
     order = [(r.repeat, r.variant) for r in records_of(finished)]
     assert order == [(n, v) for n in (0, 1) for v in ("full", "no_cache", "fcfs")]
     assert (finished.num_records, finished.interrupted) == (6, False)
@@ -67,7 +67,7 @@ def test_without_interleaving_one_engine_is_alive_at_a_time(experiment, console,
             alive.append(sum(not e.closed for e in self.engines))
             return engine
 
-    finished = run_experiment(replace(experiment, interleave=False), tmp_path, Counted(), console)
+    finished = run_experiment([replace(experiment, interleave=False)], tmp_path, Counted(), console)
     assert alive == [1, 1, 1]
     assert [r.variant for r in records_of(finished)] == ["full"] * 2 + ["no_cache"] * 2 + [
         "fcfs"
@@ -75,7 +75,7 @@ def test_without_interleaving_one_engine_is_alive_at_a_time(experiment, console,
 
 
 def test_each_timed_run_begins_with_an_empty_cache(experiment, console, tmp_path):
-    finished = run_experiment(experiment, tmp_path, Builder(), console)
+    finished = run_experiment([experiment], tmp_path, Builder(), console)
     texts = experiment.workloads["mmlu"].load(experiment.data, 0).texts
     bound = hit_rate_bound([BytesTokenizer().encode(text) for text in texts])
     for record in records_of(finished):
@@ -88,14 +88,14 @@ def test_each_timed_run_begins_with_an_empty_cache(experiment, console, tmp_path
 
 def test_each_seed_orders_the_programs_anew_and_reaches_the_engine(experiment, console, tmp_path):
     builder = Builder()
-    finished = run_experiment(replace(experiment, seeds=(3, 4)), tmp_path, builder, console)
+    finished = run_experiment([replace(experiment, seeds=(3, 4))], tmp_path, builder, console)
     assert [e.settings["seed"] for e in builder.engines] == [3, 3, 3, 4, 4, 4]
     digests = {r.seed: r.answers_digest for r in records_of(finished)}
     assert digests[3] != digests[4]
 
 
 def test_records_say_where_they_come_from(experiment, console, tmp_path):
-    first = records_of(run_experiment(experiment, tmp_path, Builder(), console))[0]
+    first = records_of(run_experiment([experiment], tmp_path, Builder(), console))[0]
     assert (first.experiment, first.claim) == (experiment.name, experiment.claim)
     assert (first.model, first.dtype, first.executor) == ("smollm2-135m", "float32", "cpu")
     assert first.config["engine"]["cache"] == {"type": "tree"}
@@ -117,7 +117,7 @@ def test_ctrl_c_keeps_the_records_so_far_and_closes_the_engines(experiment, cons
         engines.append(kind(**settings))
         return engines[-1]
 
-    finished = run_experiment(experiment, tmp_path, build, console)
+    finished = run_experiment([experiment], tmp_path, build, console)
     assert (finished.num_records, finished.interrupted) == (4, True)
     assert [r.variant for r in records_of(finished)] == ["full", "no_cache", "fcfs", "full"]
     assert all(engine.closed for engine in engines)
@@ -129,13 +129,13 @@ def test_a_failing_variant_leaves_the_records_before_it(experiment, console, tmp
             return self.settings["policy"] != {"type": "fcfs"}
 
     with pytest.raises(ResultsError, match="fcfs: the cache could not be emptied"):
-        run_experiment(experiment, tmp_path, lambda s: Failing(**s), console)
+        run_experiment([experiment], tmp_path, lambda s: Failing(**s), console)
     [directory] = (tmp_path / "quickstart").iterdir()
     assert [r.variant for r in read_records(directory)[1]] == ["full", "no_cache"]
 
 
 def test_lines_are_json_objects_with_the_documented_keys(experiment, console, tmp_path):
-    finished = run_experiment(experiment, tmp_path, Builder(), console)
+    finished = run_experiment([experiment], tmp_path, Builder(), console)
     documented = {
         "experiment", "claim", "workload", "variant", "seed", "executor", "device", "model",
         "dtype", "config", "config_hash", "git_sha", "versions", "started", "wall_s", "metrics",
@@ -145,7 +145,7 @@ def test_lines_are_json_objects_with_the_documented_keys(experiment, console, tm
 
 
 def test_variants_that_answer_alike_are_found_to_agree(experiment, console, tmp_path):
-    finished = run_experiment(experiment, tmp_path, Builder(), console)
+    finished = run_experiment([experiment], tmp_path, Builder(), console)
     [verdict] = [v for v in verdicts_of(finished) if "answers_digest" in v.source]
     assert verdict.holds is True
 
@@ -155,7 +155,7 @@ def test_variants_that_answer_differently_are_found_out(experiment, console, tmp
         letter = "A" if settings["policy"] == {"type": "fcfs"} else "B"
         return FakeEngine(answer=lambda text: letter, **settings)
 
-    finished = run_experiment(experiment, tmp_path, build, console)
+    finished = run_experiment([experiment], tmp_path, build, console)
     [verdict] = [v for v in verdicts_of(finished) if "answers_digest" in v.source]
     assert verdict.holds is False
 
@@ -166,7 +166,7 @@ def test_a_variant_whose_repeats_disagree_equals_nothing(experiment, console, tm
             self.answer = lambda text: "ABCD"[self.runs]
             return super().generate(**arguments)
 
-    finished = run_experiment(experiment, tmp_path, lambda s: Fickle(**s), console)
+    finished = run_experiment([experiment], tmp_path, lambda s: Fickle(**s), console)
     [verdict] = [v for v in verdicts_of(finished) if "answers_digest" in v.source]
     assert verdict.holds is False
     remarks = summarise(records_of(finished)).remarks
@@ -175,7 +175,7 @@ def test_a_variant_whose_repeats_disagree_equals_nothing(experiment, console, tm
 
 def test_a_run_that_compiled_while_timed_is_made_again(experiment, console, tmp_path):
     builder = Builder(compiles_in_runs=(0, 1, 2))
-    finished = run_experiment(experiment, tmp_path, builder, console)
+    finished = run_experiment([experiment], tmp_path, builder, console)
     assert [engine.runs for engine in builder.engines] == [1 + 3 + 1] * 3
     assert all(record.metrics["compilations"] == 0 for record in records_of(finished))
     assert summarise(records_of(finished)).remarks == ()
@@ -183,14 +183,14 @@ def test_a_run_that_compiled_while_timed_is_made_again(experiment, console, tmp_
 
 def test_a_run_that_compiles_however_often_it_is_made_is_remarked(experiment, console, tmp_path):
     builder = Builder(compiles_in_runs=range(100))
-    finished = run_experiment(experiment, tmp_path, builder, console)
+    finished = run_experiment([experiment], tmp_path, builder, console)
     remarks = summarise(records_of(finished)).remarks
     assert any("full: 2 of 2 timed runs compiled" in remark for remark in remarks)
 
 
 def test_a_warm_up_runs_the_first_programs_only(experiment, console, tmp_path):
     builder = Builder()
-    run_experiment(replace(experiment, warmup=5), tmp_path, builder, console)
+    run_experiment([replace(experiment, warmup=5)], tmp_path, builder, console)
     for engine in builder.engines:
         assert engine.counters["forward_passes"] == 5 + 2 * 12
 
@@ -201,13 +201,13 @@ def test_a_setting_that_no_engine_knows_is_refused_before_anything_runs(
     wrong = replace(experiment, base={"polcy": {"type": "lpm"}})
     builder = Builder()
     with pytest.raises(ConfigError, match="did you mean 'policy'"):
-        run_experiment(wrong, tmp_path / "out", builder, console)
+        run_experiment([wrong], tmp_path / "out", builder, console)
     assert builder.engines == []
     assert not (tmp_path / "out").exists()
 
 
 def test_missing_runs_are_remarked_and_their_expectations_left_open(experiment, console, tmp_path):
-    records = records_of(run_experiment(experiment, tmp_path, Builder(), console))
+    records = records_of(run_experiment([experiment], tmp_path, Builder(), console))
     summary = summarise([r for r in records if r.variant != "fcfs"])
     assert "mmlu, fcfs: 0 of 2 timed runs were made." in summary.remarks
     assert [v.holds is None for v in summary.verdicts["mmlu"]] == [False, False, True, True]
@@ -220,7 +220,7 @@ def test_equal_prompts_are_remarked_with_what_can_be_reached(experiment, console
             return replace(task, questions=task.questions * 2, texts=task.texts * 2)
 
     again = replace(experiment, workloads={"mmlu": Twice(num_questions=3)})
-    records = records_of(run_experiment(again, tmp_path, Builder(), console))
+    records = records_of(run_experiment([again], tmp_path, Builder(), console))
     achieved = next(r.metrics["cache_hit_rate"] for r in records if r.variant == "full")
     [remark] = summarise(records).remarks
     assert "some prompts are equal" in remark
@@ -228,7 +228,7 @@ def test_equal_prompts_are_remarked_with_what_can_be_reached(experiment, console
 
 
 def test_medians_and_ranges_are_over_all_runs(experiment, console, tmp_path):
-    records = records_of(run_experiment(experiment, tmp_path, Builder(), console))
+    records = records_of(run_experiment([experiment], tmp_path, Builder(), console))
     fast = [
         replace(records[0], repeat=i, metrics={**records[0].metrics, "accuracy": a})
         for i, a in enumerate((3, 1, 2))

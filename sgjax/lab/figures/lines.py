@@ -1,0 +1,140 @@
+"""Metrics over a number that varies. Imports matplotlib and the lab."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
+
+from sgjax.errors import ConfigError
+from sgjax.lab.figures.spec import LinesFigure
+from sgjax.lab.figures.style import (
+    COLOURS,
+    FAINT_INK,
+    GRID,
+    INK,
+    MARKERS,
+    groups,
+    name_panel,
+    set_title,
+)
+from sgjax.lab.metrics import METRICS
+from sgjax.lab.summary import Stat, Summary
+
+WORKLOAD = "workload."
+
+
+@dataclass
+class Line:
+    """The points of a line, (x, y), and what the paper reports for the same variants."""
+
+    points: list[tuple[float, Stat]] = field(default_factory=list)
+    paper: list[tuple[float, float]] = field(default_factory=list)
+
+
+def draw_lines(spec: LinesFigure, arms: Sequence[Summary]) -> Figure:
+    """Draw a panel a metric, with a line a workload or whatever `lines` names."""
+    count = len(spec.panels)
+    figure = Figure(figsize=(4.6 * count, 4.3), layout="constrained")
+    panels = figure.subplots(1, count, squeeze=False)[0]
+    for axes, metric in zip(panels, spec.panels, strict=True):
+        _draw_panel(axes, spec, arms, metric)
+    set_title(figure, arms)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower left", ncols=min(len(labels), 6), frameon=False
+    )
+    return figure
+
+
+def setting(settings: Any, key: str) -> Any:
+    """Return the value of a dotted key in plain data, or None."""
+    for part in key.split("."):
+        settings = settings.get(part) if isinstance(settings, dict) else None
+    return settings
+
+
+def x_value(spec: LinesFigure, arm: Summary, workload: str, variant: str) -> float:
+    """Return where a variant stands on the x axis.
+
+    Raises:
+        ConfigError: the settings do not say, or it is no number.
+    """
+    if spec.x in METRICS:
+        return arm.stats[workload, variant][spec.x].median * METRICS[spec.x].scale
+    if spec.x.startswith(WORKLOAD):
+        value = setting(asdict(arm.experiment.workloads[workload]), spec.x.removeprefix(WORKLOAD))
+    else:
+        record = next(r for r in arm.records if (r.workload, r.variant) == (workload, variant))
+        value = setting(record.config["engine"], spec.x)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(
+            f"figure: x={spec.x!r} is {value!r} for {variant} on {workload}; a number is needed"
+        )
+    return float(value)
+
+
+def _draw_panel(axes: Axes, spec: LinesFigure, arms: Sequence[Summary], metric: str) -> None:
+    scale = METRICS[metric].scale
+    for at, (name, line) in enumerate(_lines(spec, arms, metric).items()):
+        colour, marker = COLOURS[at % len(COLOURS)], MARKERS[at % len(MARKERS)]
+        points = sorted(line.points, key=lambda point: point[0])
+        xs = [x for x, _ in points]
+        middle = [y.median * scale for _, y in points]
+        axes.plot(xs, middle, color=colour, marker=marker, ms=5, lw=1.5, label=name)
+        low, high = [y.low * scale for _, y in points], [y.high * scale for _, y in points]
+        if low != high:
+            axes.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
+        if line.paper:
+            paper = sorted(line.paper)
+            axes.plot(
+                [x for x, _ in paper],
+                [y * scale for _, y in paper],
+                color=FAINT_INK,
+                marker=marker,
+                mfc="white",
+                ls=":",
+                label=f"{name}, paper",
+            )
+    name_panel(axes, METRICS[metric].heading)
+    axes.set_xlabel(METRICS[spec.x].heading if spec.x in METRICS else spec.x, color=INK)
+    if spec.log:
+        axes.set_xscale("log")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axes.tick_params(colors=INK)
+    axes.grid(color=GRID, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.set_ylim(bottom=0)
+
+
+def _lines(spec: LinesFigure, arms: Sequence[Summary], metric: str) -> dict[str, Line]:
+    lines: dict[str, Line] = {}
+    for group in groups(arms):
+        reference = group.arm.experiment.reference.get(metric)
+        for variant in group.arm.variants(group.workload):
+            stats = group.arm.stats[group.workload, variant]
+            if metric not in stats:
+                continue
+            line = lines.setdefault(_line_of(spec, arms, group.arm, group.label, variant), Line())
+            x = x_value(spec, group.arm, group.workload, variant)
+            line.points.append((x, stats[metric]))
+            paper = reference.middle(group.workload, variant) if reference is not None else None
+            if paper is not None:
+                line.paper.append((x, paper))
+    return lines
+
+
+def _line_of(
+    spec: LinesFigure, arms: Sequence[Summary], arm: Summary, label: str, variant: str
+) -> str:
+    """Return the name of the line that a variant is on."""
+    if spec.lines is not None:
+        record = next(r for r in arm.records if r.variant == variant)
+        name = str(setting(record.config["engine"], spec.lines))
+        several = len(groups(arms)) > 1
+        return f"{name}, {label}" if several and not spec.x.startswith(WORKLOAD) else name
+    if spec.x.startswith(WORKLOAD):
+        return f"{variant}, {arm.arm}" if len(arms) > 1 else variant
+    return label

@@ -1,0 +1,170 @@
+"""What all figures share: colours, files, titles, groups, and labels that do not overlap.
+
+Imports matplotlib and the lab. Draws with Figure objects, so no global state is touched.
+"""
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from sgjax.lab.summary import Summary
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
+"""Okabe and Ito's palette: tell-apart for the colour-blind, and in grey."""
+HATCHES = ("", "///", "...")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+INK, FAINT_INK, GRID = "#222222", "#555555", "#E5E5E5"
+PAPER = "#BBBBBB"
+ARMS = {"simulated": COLOURS[0], "measured": COLOURS[1]}
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.5,
+    "svg.hashsalt": "sgjax",
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A workload in an arm: what stands together in a figure."""
+
+    arm: Summary
+    workload: str
+    label: str
+
+
+def groups(arms: Sequence[Summary]) -> list[Group]:
+    """Return the workloads of all arms; the arm is named where there are several."""
+    return [
+        Group(arm, workload, f"{workload}, {arm.arm}" if len(arms) > 1 else workload)
+        for arm in arms
+        for workload in arm.workloads
+    ]
+
+
+def colour_and_hatch(arm: Summary, variant: str) -> tuple[str, str]:
+    """Return how a variant is told apart from up to twenty others."""
+    at = list(arm.experiment.variants).index(variant)
+    return COLOURS[at % len(COLOURS)], HATCHES[at // len(COLOURS) % len(HATCHES)]
+
+
+def set_title(figure: Figure, arms: Sequence[Summary]) -> None:
+    """Write above a figure what ran where."""
+    lines = []
+    for arm in arms:
+        first = arm.records[0]
+        runs = max(stat.runs for stats in arm.stats.values() for stat in stats.values())
+        spread = f", median and range of {runs} runs" if runs > 1 else ""
+        lines.append(f"{arm.arm}: {first.model}, {first.dtype}, {first.device}{spread}")
+    text = "\n".join([arms[0].experiment.name, *lines])
+    figure.suptitle(text, fontsize=11, color=INK, x=0.01, ha="left")
+
+
+def name_panel(axes: Axes, text: str, note: str = "") -> None:
+    """Write a panel's name above it, and a note about its dashed line at the other end."""
+    axes.set_title(text, loc="left", fontsize=10, color=INK)
+    axes.set_title(note, loc="right", fontsize=9, color=FAINT_INK)
+
+
+def render(figure: Figure) -> dict[str, bytes]:
+    """Return a figure's files by suffix; the same figure gives the same bytes."""
+    files = {}
+    for suffix in ("png", "svg"):
+        buffer = io.BytesIO()
+        metadata = {"Date": None} if suffix == "svg" else None
+        figure.savefig(buffer, format=suffix, dpi=200, metadata=metadata)
+        files[suffix] = buffer.getvalue()
+    return files
+
+
+ANGLES = (0, 180, 45, 135, -45, -135, 90, -90)
+RADII_PT = (8, 14, 22, 32, 44, 58, 74)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point with its error bars, (low, middle, high) in data coordinates, and its label."""
+
+    x: tuple[float, float, float]
+    y: tuple[float, float, float]
+    label: str
+    colour: str
+
+
+def label_points(figure: Figure, axes: Axes, points: Sequence[Point]) -> list[Text]:
+    """Write a label beside each point so that it covers no other and no point, if there is room.
+
+    Args:
+        figure: with its layout done.
+        axes: of the figure, with all points drawn.
+        points: what to label.
+    """
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    taken = [box for point in points for box in _boxes(axes, point, 4 * figure.dpi / 72)]
+    inside = axes.get_window_extent(renderer)
+    texts = []
+    for point in points:
+        best, least = None, math.inf
+        for radius, angle in ((r, a) for r in RADII_PT for a in ANGLES):
+            text = _beside(axes, point, radius, angle)
+            box = text.get_window_extent(renderer).padded(1)
+            overlap = sum(_overlap(box, other) for other in taken) + _outside(box, inside)
+            if overlap < least:
+                if best is not None:
+                    best[0].remove()
+                best, least = (text, box), overlap
+            else:
+                text.remove()
+            if least == 0:
+                break
+        assert best is not None
+        texts.append(best[0])
+        taken.append(best[1])
+    return texts
+
+
+def _beside(axes: Axes, point: Point, radius: float, angle: float) -> Text:
+    dx, dy = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    line = {"arrowstyle": "-", "color": point.colour, "lw": 0.6}
+    return axes.annotate(
+        point.label,
+        (point.x[1], point.y[1]),
+        xytext=(radius * dx, radius * dy),
+        textcoords="offset points",
+        ha="left" if dx > 0.1 else "right" if dx < -0.1 else "center",
+        va="bottom" if dy > 0.1 else "top" if dy < -0.1 else "center",
+        fontsize=8,
+        color=INK,
+        arrowprops=line if radius > RADII_PT[0] else None,
+    )
+
+
+def _boxes(axes: Axes, point: Point, half: float) -> list[Bbox]:
+    """Return what a point covers: its marker of so many pixels, and its two error bars."""
+    x, y = axes.transData.transform((point.x[1], point.y[1]))
+    (left, bottom), (right, top) = axes.transData.transform(
+        [(point.x[0], point.y[0]), (point.x[2], point.y[2])]
+    )
+    return [
+        Bbox([[x - half, y - half], [x + half, y + half]]),
+        Bbox([[left, y - 1], [right, y + 1]]),
+        Bbox([[x - 1, bottom], [x + 1, top]]),
+    ]
+
+
+def _overlap(one: Bbox, other: Bbox) -> float:
+    common = Bbox.intersection(one, other)
+    return 0.0 if common is None else float(common.width * common.height)
+
+
+def _outside(box: Bbox, inside: Bbox) -> float:
+    return float(box.width * box.height) - _overlap(box, inside)
