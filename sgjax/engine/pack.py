@@ -156,7 +156,7 @@ def pack(
         firsts = [
             int(logit_rows[b]) + 1 - row.num_tokens for row, b in zip(plan.rows, slots, strict=True)
         ]
-        members = members_of(plan, slots, firsts)
+        members = members_of(plan, slots, firsts, shape.T)
         runs = plan_runs(members, shape.T, shape.B, shared_prefix.min_tokens)
         layout = dataclasses.replace(layout, shared=runs)
     sampling = _pack_sampling(plan, slots, shape, vocab_size, adjusted, mask_rows)
@@ -228,6 +228,7 @@ def _pack_sampling(
     temperature, top_p, min_p = (_zeros(B, dtype=np.float32) for _ in range(3))
     top_k, position, mask_row, pair_row = (_zeros(B) for _ in range(4))
     seed = _zeros(B, dtype=np.uint32)
+    wants_logprob = _zeros(B, dtype=np.bool_)
     ids, mul, add = _zeros(B, Q), _zeros(B, Q, dtype=np.float32), _zeros(B, Q, dtype=np.float32)
     top_k[:], top_p[:], mul[:] = vocab_size, 1, 1
     for index, (row, b) in enumerate(zip(plan.rows, slots, strict=True)):
@@ -236,6 +237,7 @@ def _pack_sampling(
         seq, params = row.seq, row.seq.request.params
         position[b] = row.end
         mask_row[b] = mask_rows.get(index, 0)
+        wants_logprob[b] = row.seq.request.return_logprob
         if params.temperature > 0:
             temperature[b] = params.temperature
             top_k[b] = vocab_size if params.top_k is None else min(params.top_k, vocab_size)
@@ -246,8 +248,9 @@ def _pack_sampling(
             n = len(own.ids)
             ids[b, :n], mul[b, :n], add[b, :n] = own.ids, own.mul, own.add
     return Sampling(
-        temperature, top_k, top_p, min_p, seed, position, ids, mul, add, mask_row, pair_row
-    )
+        temperature, top_k, top_p, min_p, seed, position, ids, mul, add, mask_row, pair_row,
+        wants_logprob,
+    )  # fmt: skip
 
 
 def adjustments(seq: Sequence) -> Adjustments:

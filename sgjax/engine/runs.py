@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sgjax.cache.base import CacheNode
-from sgjax.kernels.batch import RUN_QUERIES, SharedRuns, no_runs
+from sgjax.kernels.batch import SharedRuns, no_runs, run_queries
 from sgjax.schedule import Plan
 
 
@@ -38,18 +38,19 @@ class Member:
     path: tuple[CacheNode, ...]
 
 
-def members_of(plan: Plan, slots: list[int], firsts: list[int]) -> list[Member]:
+def members_of(plan: Plan, slots: list[int], firsts: list[int], num_tokens: int) -> list[Member]:
     """Return the rows of a plan that may join runs.
 
     Args:
         plan: the step.
         slots: each plan row's b.
         firsts: index in T of each plan row's first token.
+        num_tokens: T.
     """
     members = []
     for row, b, first in zip(plan.rows, slots, firsts, strict=True):
-        # A longer extend fills a tile of queries by itself and gains nothing.
-        if row.num_tokens > RUN_QUERIES // 2:
+        # An extend that fills a tile of queries by itself gains nothing.
+        if row.num_tokens > run_queries(num_tokens):
             continue
         path = []
         node = row.seq.node
@@ -77,7 +78,7 @@ def plan_runs(members: list[Member], num_tokens: int, num_rows: int, min_tokens:
         min_tokens: of a run.
     """
     runs: Any = no_runs(num_tokens, num_rows)  # filled here, in numpy
-    used = 0
+    used, tile = 0, runs.tokens.shape[1]
     groups = [(members, 0, 0)]  # members, depth in their paths, position covered so far
     while groups:
         group, depth, covered = groups.pop()
@@ -88,12 +89,12 @@ def plan_runs(members: list[Member], num_tokens: int, num_rows: int, min_tokens:
             depth += 1
         end = group[0].path[depth - 1].num_tokens if depth else 0
         tokens = np.concatenate([np.arange(m.first, m.first + m.count) for m in group])
-        tiles = -(-len(tokens) // RUN_QUERIES)
+        tiles = -(-len(tokens) // tile)
         if end - covered >= min_tokens and used + tiles <= len(runs.start):
-            padded = np.full(tiles * RUN_QUERIES, num_tokens)
+            padded = np.full(tiles * tile, num_tokens)
             padded[: len(tokens)] = tokens
             here = slice(used, used + tiles)
-            runs.tokens[here] = padded.reshape(tiles, RUN_QUERIES)
+            runs.tokens[here] = padded.reshape(tiles, tile)
             runs.start[here], runs.end[here] = covered, end
             used, covered = used + tiles, end
         branches: dict[int, list[Member]] = {}

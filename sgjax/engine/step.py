@@ -29,7 +29,8 @@ class StepArrays:
 
     Attributes:
         next_token: i32[B].
-        logprob: f32[B] under the raw distribution.
+        logprob: f32[B] under the raw distribution; 0 in steps in which no row wants it, and so
+            are the next two.
         top_ids: i32[B, top] likeliest ids.
         top_logprobs: f32[B, top].
         target_logprob: f32[X].
@@ -81,7 +82,12 @@ def step(
 
     raw = head(batch.logit_rows[:B])
     next_token = sampling.sample(raw, mask_table, batch.sampling)
-    logprob, top_ids, top_logprobs = _logprobs(raw, next_token, top)
+    # Normalising [B, V] logits takes time that most steps need not spend.
+    logprob, top_ids, top_logprobs = jax.lax.cond(
+        batch.sampling.wants_logprob.any(),
+        lambda: _logprobs(raw, next_token, top),
+        lambda: _no_logprobs(B, top),
+    )
 
     def prompt(args: Rows) -> Results:
         rows, targets = args
@@ -101,13 +107,16 @@ def step(
     )
 
 
-def _logprobs(
-    logits: jax.Array, ids: jax.Array, top: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _logprobs(logits: jax.Array, ids: jax.Array, top: int) -> Results:
     """Return log-probabilities of ids i32[R] and of the `top` likeliest ids, from f32[R, V]."""
     normalizer = sampling.log_normalizer(logits)
     chosen = jnp.take_along_axis(logits, ids[:, None], axis=1)[:, 0] - normalizer
     return (chosen, *sampling.top_logprobs(logits, normalizer, top))
+
+
+def _no_logprobs(rows: int, top: int) -> Results:
+    """Return zeros in the shape of `_logprobs`."""
+    return jnp.zeros(rows), jnp.zeros((rows, top), jnp.int32), jnp.zeros((rows, top))
 
 
 def _in_chunks(

@@ -16,8 +16,14 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-RUN_QUERIES = 32
-"""W: most queries that attend to a shared run of pages together."""
+
+def run_queries(num_tokens: int) -> int:
+    """Return W for T tokens: most queries that attend to a shared run of pages together.
+
+    Large steps hold extends, which bring many queries each; their tiles are larger, so that keys
+    are read less often.
+    """
+    return 128 if num_tokens >= 512 else 32
 
 
 @flax.struct.dataclass
@@ -45,15 +51,15 @@ class SharedRuns:
 
 
 def num_runs(num_tokens: int) -> int:
-    """Return I for T tokens: a run of each 16 on average, which two levels of a tree can need."""
-    return 2 + num_tokens // 16
+    """Return I for T tokens: two for each W, which two levels of a tree can need."""
+    return 2 + 2 * num_tokens // run_queries(num_tokens)
 
 
 def no_runs(num_tokens: int, num_rows: int) -> SharedRuns:
     """Return host arrays for T tokens and B sequences that share nothing."""
     I = num_runs(num_tokens)  # noqa: E741 - the shape letter
     arrays: list[NDArray[np.int32]] = [
-        np.full((I, RUN_QUERIES), num_tokens, np.int32),
+        np.full((I, run_queries(num_tokens)), num_tokens, np.int32),
         np.zeros(I, np.int32),
         np.zeros(I, np.int32),
         np.zeros(num_rows, np.int32),
@@ -118,6 +124,8 @@ class Sampling:
         adjust_add: f32[B, Q] added after that: frequency and presence penalties, bias, -inf.
         mask_row: i32[B] row of the mask table; 0 allows everything.
         pair_row: i32[B] second row, and-ed with the first (canonical masks); 0 allows everything.
+        wants_logprob: bool[B] whether the sampled id's log-probability is wanted; where no row
+            wants one, none is computed.
     """
 
     temperature: jax.Array
@@ -131,6 +139,7 @@ class Sampling:
     adjust_add: jax.Array
     mask_row: jax.Array
     pair_row: jax.Array
+    wants_logprob: jax.Array
 
 
 @flax.struct.dataclass

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgjax.kernels import ragged, storage
-from sgjax.kernels.batch import RUN_QUERIES, Layout
+from sgjax.kernels.batch import Layout
 
 Part = tuple[jax.Array, jax.Array]
 """Outputs and log-sum-exps over a part of the context."""
@@ -96,7 +96,7 @@ class CpuAttention:
 
         merged: jax.Array = jax.lax.cond(
             (layout.shared.end > layout.shared.start).any(),
-            lambda: ragged.merge_runs(run, RUN_QUERIES, q, layout, out, lse),
+            lambda: ragged.merge_runs(run, layout.shared.tokens.shape[1], q, layout, out, lse),
             lambda: out,
         )
         return merged.astype(q.dtype)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from sgjax.kernels import storage
-from sgjax.kernels.batch import RUN_QUERIES, Layout
+from sgjax.kernels.batch import Layout
 
 EMPTY = -1e30
 """Log-sum-exp of nothing; minus infinity would give NaN where nothing meets nothing."""
@@ -96,7 +96,7 @@ def attend(
         outs.append(out.reshape(G * BQ, H, HD))
         lses.append(lse.reshape(G * BQ, H))
     out, lse = jnp.concatenate(outs), jnp.concatenate(lses)
-    tile = _queries_a_tile(tile_rows * K // H, RUN_QUERIES)
+    tile = _queries_a_tile(tile_rows * K // H, layout.shared.tokens.shape[1])
     out = jax.lax.cond(
         (layout.shared.end > layout.shared.start).any(),
         lambda: merge_runs(run, tile, scaled, layout, out, lse),
@@ -165,7 +165,7 @@ def merge_runs(
     Args:
         run: from queries f[R, n, H, D], limits i32[R, n], starts i32[R] and rows i32[R] to outputs
             f32[R, n, H, D] and log-sum-exps f32[R, n, H].
-        tile: n, a divisor of RUN_QUERIES.
+        tile: n, a divisor of the layout's W.
         q: f[T, H, D] as `run` wants them.
         layout: with the runs.
         out, lse: f32[T, H, D], f32[T, H] of attention from each sequence's `own_start` on.
@@ -175,7 +175,7 @@ def merge_runs(
     """
     T, D = q.shape[0], layout.num_decode
     shared = layout.shared
-    parts = RUN_QUERIES // tile
+    parts = shared.tokens.shape[1] // tile
     tokens = shared.tokens.reshape(-1, tile)
     start, end = (jnp.repeat(x, parts) for x in (shared.start, shared.end))
     first = shared.tokens[:, 0]

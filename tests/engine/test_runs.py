@@ -11,7 +11,7 @@ import sgjax as sgl
 from sgjax.engine.runs import Member, plan_runs
 from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.kernels import native
-from sgjax.kernels.batch import RUN_QUERIES
+from sgjax.kernels.batch import run_queries
 from sgjax.kernels.cpu import CpuAttention
 from tests.engine.rule8 import check_same_text, make_prompts, make_reference
 from tests.kernels.ragged import Extend, pack
@@ -124,7 +124,7 @@ def test_a_run_too_short_is_left_to_the_runs_below_it():
 def test_many_members_are_cut_into_tiles():
     top = Node(1, 100, ())
     runs = plan_runs([member(b, top) for b in range(40)], 64, 64, 64)
-    assert (runs.tokens < 64).sum(axis=1).tolist()[:3] == [RUN_QUERIES, 8, 0]
+    assert (runs.tokens < 64).sum(axis=1).tolist()[:3] == [run_queries(64), 8, 0]
 
 
 def test_runs_that_do_not_fit_the_arrays_stay_with_the_sequences():

@@ -27,6 +27,7 @@ def plain(rows=B, **changes):
         "position": np.int32(0),
         "mask_row": np.int32(0),
         "pair_row": np.int32(0),
+        "wants_logprob": np.bool_(False),
     }
     fields = {
         name: np.broadcast_to(np.asarray(changes.pop(name, value), value.dtype), (rows,))

@@ -54,6 +54,7 @@ def greedy(rows):
         adjust_add=np.zeros((rows, 2), np.float32),
         mask_row=np.zeros(rows, np.int32),
         pair_row=np.zeros(rows, np.int32),
+        wants_logprob=np.arange(rows) == 0,
     )
 
 
@@ -113,6 +114,23 @@ def test_step_gives_tokens_and_log_probabilities_of_the_right_rows():
     want = prompt[np.arange(6, 11), PROMPT[7:12]]
     np.testing.assert_allclose(out.target_logprob, want, atol=1e-4)
     np.testing.assert_array_equal(out.target_top_ids, np.argsort(-prompt[6:11])[:, :TOP])
+
+
+def test_a_step_in_which_no_row_wants_log_probabilities_samples_the_same_and_computes_none():
+    weights, wanted = run()
+    kv = llama.make_kv(CONFIG, 40, "float32", "cpu")
+    packed = pack([Extend((1, 5, 3), 0, 8)], S, D, G, BQ, P)
+    batch = a_batch(0)
+    unwanted = dataclasses.replace(batch.sampling, wants_logprob=np.zeros(D + G, bool))
+    tokens = np.zeros_like(batch.tokens)
+    tokens[packed.places[0]] = OTHER[:8]
+    first = dataclasses.replace(batch, tokens=tokens, layout=packed.layout, sampling=unwanted)
+    kv, _ = jitted()(CONFIG, weights, kv, ALL, first)
+    second = dataclasses.replace(a_batch(OTHER[8]), sampling=unwanted)
+    _, out = jitted()(CONFIG, weights, kv, ALL, second)
+    np.testing.assert_array_equal(out.next_token, wanted.next_token)
+    assert not np.any(out.logprob)
+    assert not np.any(out.top_logprobs)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
