@@ -1,0 +1,151 @@
+"""The kinds of figures, on made-up records."""
+
+from itertools import combinations
+from xml.etree import ElementTree
+
+import matplotlib
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Annotation
+
+from sgjax.errors import ConfigError
+from sgjax.lab.config import parse_experiment
+from sgjax.lab.figures.draw import draw
+from sgjax.lab.figures.lines import draw_lines, x_value
+from sgjax.lab.figures.scatter import draw_scatter, pareto_front
+from sgjax.lab.figures.style import STYLE
+from sgjax.lab.metrics import METRICS
+from sgjax.lab.summary import Stat
+from tests.lab.made_up import made_up_arms
+
+HIT, RATE = "cache_hit_rate", "throughput_programs_per_s"
+MMLU = {"mmlu": {"type": "mmlu"}}
+NAMES = ("fcfs", "random", "lpm", "dfs_weight", "aged_lpm", "k_lpm", "hrrn", "vtc")
+POLICIES: dict[str, dict] = {name: {} for name in NAMES}
+    name: {} for name in ["fcfs", "random", "lpm", "dfs_weight", "aged_lpm", "k_lpm", "hrrn", "vtc"]
+}
+SWEEP = {
+    f"{order}_{room}": {"kv_tokens": room, "eviction": {"type": order}}
+    for order in ("lru", "fifo")
+    for room in (100, 200, 400)
+}
+BASE = {"name": "figure", "claim": "a claim", "workloads": MMLU, "seeds": [0, 1, 2]}
+REFERENCE = {RATE: {"relative_to": "lpm", "values": {"mmlu": {"fcfs": {"range": [0.2, 0.45]}}}}}
+
+FIGURES = {
+    "bars": {"variants": {"a": {}, "b": {}}},
+    "many bars": {"variants": POLICIES},
+    "compare": {
+        "variants": POLICIES,
+        "reference": REFERENCE,
+        "figure": {"type": "compare", "panels": [RATE, HIT]},
+    },
+    "scatter": {"variants": POLICIES, "figure": {"type": "scatter", "panels": [[HIT, RATE]]}},
+    "lines": {
+        "variants": SWEEP,
+        "figure": {"type": "lines", "x": "kv_tokens", "lines": "eviction.type", "panels": [HIT]},
+    },
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_kind_is_drawn_the_same_from_the_same_records(name):
+    first, second = (draw(made_up_arms({**BASE, **FIGURES[name]})) for _ in range(2))
+    assert first["png"].startswith(b"\x89PNG")
+    assert ElementTree.fromstring(first["svg"]).tag.endswith("svg")
+    assert first == second
+
+
+def texts_of(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def draw_compare_panels():
+    from sgjax.lab.figures.compare import draw_compare
+
+    arms = made_up_arms({**BASE, **FIGURES["compare"]})
+    spec = arms[0].experiment.figure
+    return arms, draw_compare(spec, arms).axes
+
+
+def test_compared_bars_stand_beside_the_papers_with_absolute_values():
+    arms, (relative, absolute) = draw_compare_panels()
+    texts = texts_of(relative)
+    at = texts.index("0.2–0.45")
+    simulated = arms[0].relative("mmlu", "fcfs", RATE, "lpm")
+    assert texts[at + 1] == f"{simulated.median:.3g}"
+    rate = METRICS[RATE].show(arms[0].stats["mmlu", "fcfs"][RATE].median)
+    assert texts[at + 2].startswith(f"{rate} programs/s · ")
+    assert texts[at + 2].endswith(" MB")
+    assert len(texts) == 2 * 8 * 2 + 2  # value and absolutes of each bar; the paper's two values
+    assert "lpm = 1" in relative.get_title("left")
+    assert "lpm = 1" not in absolute.get_title("left")
+
+
+def test_a_relative_value_is_taken_seed_by_seed():
+    [arm] = made_up_arms({**BASE, "variants": {"a": {}, "b": {}}}, executors=("sim",))
+    of = {(r.variant, r.seed): r.metrics[RATE] for r in arm.records}
+    ratios = sorted(of["b", seed] / of["a", seed] for seed in (0, 1, 2))
+    stat = arm.relative("mmlu", "b", RATE, "a")
+    assert (stat.low, stat.median, stat.high, stat.runs) == (*ratios, 3)
+    assert arm.relative("mmlu", "b", RATE, "c") is None
+
+
+def test_labels_of_points_do_not_cover_each_other():
+    arms = made_up_arms({**BASE, **FIGURES["scatter"]}, executors=("sim",))
+    with matplotlib.rc_context(STYLE):
+        figure = draw_scatter(arms[0].experiment.figure, arms)
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        labels = [text for text in figure.axes[0].texts if isinstance(text, Annotation)]
+        boxes = [label.get_window_extent(renderer) for label in labels]
+    assert sorted(label.get_text() for label in labels) == sorted(POLICIES)
+    assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+
+
+def test_the_front_holds_what_nobody_beats():
+    def point(name, x, y):
+        return name, Stat(x, x, x, 1), Stat(y, y, y, 1)
+
+    points = [point("a", 0.9, 5), point("b", 0.5, 1), point("c", 0.4, 1), point("d", 0.8, 6)]
+    front = pareto_front(points, HIT, "wait_p99_s")  # more hits, shorter waits
+    assert [name for name, *_ in front] == ["b", "a"]
+    front = pareto_front(points, HIT, RATE)
+    assert [name for name, *_ in front] == ["d", "a"]
+
+
+def test_a_sweep_has_a_line_a_value_with_its_points_in_order():
+    arms = made_up_arms({**BASE, **FIGURES["lines"]}, executors=("sim",))
+    [axes] = draw_lines(arms[0].experiment.figure, arms).axes
+    lines = {line.get_label(): list(line.get_xdata()) for line in axes.lines}
+    assert lines == {"lru": [100, 200, 400], "fifo": [100, 200, 400]}
+
+
+def test_what_varies_may_be_a_metric_or_a_workloads_key():
+    data = {**BASE, "workloads": {"few": {"type": "mmlu", "shots": 2}}, "variants": SWEEP}
+    for x in (HIT, "workload.shots"):
+        data["figure"] = {"type": "lines", "x": x, "panels": [RATE]}
+        [arm] = made_up_arms(data, executors=("sim",))
+        hits = arm.stats["few", "lru_100"][HIT].median * 100
+        expected = hits if x == HIT else 2
+        assert x_value(arm.experiment.figure, arm, "few", "lru_100") == expected
+
+
+def test_a_sweep_over_what_is_no_number_is_refused():
+    data = {**BASE, **FIGURES["lines"]}
+    data["figure"] = {"type": "lines", "x": "eviction.type", "panels": [HIT]}
+    [arm] = made_up_arms(data, executors=("sim",))
+    with pytest.raises(ConfigError, match=r"x='eviction\.type' is 'lru' for lru_100 on mmlu"):
+        draw([arm])
+
+
+@pytest.mark.parametrize(
+    ("figure", "complaint"),
+    [
+        ({"type": "scatter", "panels": [["cache_hitrate", RATE]]}, "did you mean 'cache_hit_rate'"),
+        ({"type": "compare", "panels": [RATE], "beside": ["peak_kv"]}, "'peak_kv_bytes'"),
+        ({"type": "pie"}, "unknown type 'pie'"),
+    ],
+)
+def test_unknown_names_in_figures_are_refused(figure, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        parse_experiment({**BASE, "variants": {"a": {}}, "figure": figure}, "test")
