@@ -59,10 +59,10 @@ def test_wrong_usage_is_exit_code_2(invoke, arguments):
 
 def test_ctrl_c_is_exit_code_130_and_names_what_is_kept(invoke, monkeypatch, tmp_path):
     class Impatient(FakeEngine):
-        def generate(self, **arguments):
+        def flush_cache(self):
             if self.runs == 2:
                 raise KeyboardInterrupt
-            return super().generate(**arguments)
+            return super().flush_cache()
 
     monkeypatch.setattr(cli, "_build_engine", lambda settings: Impatient(**settings))
     done = invoke("run", QUICKSTART, SMALL, "--out", tmp_path)

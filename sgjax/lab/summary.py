@@ -203,17 +203,17 @@ def _remarks(experiment: Experiment, runs: dict[tuple[str, str], list[Record]]) 
                 )
             if group and not _consistent(group):
                 yield f"{workload}, {variant}: answers differ between runs of one seed."
-        yield from _remark_on_equal_prompts(
+        yield from _remark_on_known_prompts(
             workload, [r for (name, _), group in runs.items() if name == workload for r in group]
         )
 
 
-def _remark_on_equal_prompts(workload: str, records: list[Record]) -> Iterable[str]:
+def _remark_on_known_prompts(workload: str, records: list[Record]) -> Iterable[str]:
     name = "reachable_cache_hit_rate"
     if any(r.metrics[name] < r.metrics["optimal_cache_hit_rate"] for r in records):
         reachable = METRICS[name].show(max(r.metrics[name] for r in records))
         yield (
-            f"{workload}: some prompts are equal, and the last token of each is computed: "
+            f"{workload}: some prompts are known in full, and the last token of each is computed: "
             f"{reachable} % is the highest hit rate that can be reached."
         )
 

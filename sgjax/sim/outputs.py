@@ -1,9 +1,9 @@
 """What the simulated model says, and when it stops: output lengths and tokens.
 
-HOST. Imports schedule, tokens and typed. Lengths come from a seeded distribution and depend on the
-prompt alone (on the sample's seed too, where one samples), never on when or beside whom a request
-runs, so that all variants of an experiment do the same work. Lengths known from data are set by
-`max_new_tokens` with `ignore_eos`.
+HOST. Imports schedule, tokens and typed. Lengths come from a seeded distribution. They and the
+tokens depend on the prompt alone (on the sample's seed too, where one samples), never on when or
+beside whom a request runs, so that all variants of an experiment do the same work. Lengths known
+from data are set by `max_new_tokens` with `ignore_eos`.
 """
 
 import math
@@ -82,16 +82,20 @@ def speak(tokenizer: Tokenizer, lengths: Lengths, seed: int) -> Script:
         lengths: how long outputs are.
         seed: of the lengths.
     """
-    alphabet = sorted(set(tokenizer.encode(_SAMPLE)) - tokenizer.special_ids)
+    # The first word has no space before it: in the middle of a text it would merge with the last.
+    alphabet = sorted(set(tokenizer.encode(_SAMPLE)[1:]) - tokenizer.special_ids)
 
     def script(seq: Sequence) -> int:
         if seq.end_ids and seq.num_output + 1 == target(seq):
             return min(seq.end_ids)
-        return alphabet[_digest(seq, seq.num_tokens) % len(alphabet)]
+        return alphabet[mix(own_seed(seq), _digest(seq, seq.num_tokens)) % len(alphabet)]
 
     def target(seq: Sequence) -> int | None:
-        own = seq.seed if seq.request.params.temperature > 0 else 0
-        return draw(lengths, (mix(seed, own, _digest(seq, seq.num_prompt)) + 0.5) / 2**64)
+        at_prompt = _digest(seq, seq.num_prompt)
+        return draw(lengths, (mix(seed, own_seed(seq), at_prompt) + 0.5) / 2**64)
+
+    def own_seed(seq: Sequence) -> int:
+        return seq.seed if seq.request.params.temperature > 0 else 0
 
     return script
 

@@ -71,7 +71,7 @@ def test_without_language_programs_run_as_they_do_by_default(write):
         ("repeat=2", "unknown key 'repeat'; did you mean 'repeats'"),
         ("workloads.mmlu.num_question=2", "num_question'; did you mean 'num_questions'"),
         ("data.pth=x", "unknown key 'data.pth'; did you mean 'path'"),
-        ("workloads.mmlu.type=hellaswag", "workloads.mmlu: unknown type 'hellaswag'; allowed"),
+        ("workloads.mmlu.type=helaswag", "mmlu: unknown type 'helaswag'; did you mean 'hellaswag'"),
         ("repeats=often", "repeats: got 'often'"),
         ("repeats=0", "repeats=0 is not allowed; it must be >= 1"),
         ("warmup=-1", "warmup=-1 is not allowed; it must be >= 0"),

@@ -100,3 +100,12 @@ def test_requests_that_do_not_fit_are_reported_and_not_dropped():
         pytest.raises(ProgramError, match="2 requests of the trace do not fit"),
     ):
         task.run(engine, LanguageSpec())
+
+
+def test_language_options_are_refused_where_no_program_runs():
+    task = FamiliesWorkload(TWO, 2, 1).load(DataSource(), seed=0)
+    with (
+        sgl.Engine(executor=SIM) as engine,
+        pytest.raises(ConfigError, match="drop 'language'"),
+    ):
+        task.run(engine, LanguageSpec(programs=1))

@@ -14,7 +14,7 @@ from sgjax.lab.runner import run_experiment
 from sgjax.lab.summary import summarise
 from sgjax.lab.workloads import MmluWorkload
 from sgjax.theory.bound import hit_rate_bound
-from tests.lab.fake_engine import BytesTokenizer, FakeEngine
+from tests.lab.fake_engine import FakeEngine
 
 QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.yaml"
 
@@ -76,8 +76,8 @@ def test_without_interleaving_one_engine_is_alive_at_a_time(experiment, console,
 
 def test_each_timed_run_begins_with_an_empty_cache(experiment, console, tmp_path):
     finished = run_experiment([experiment], tmp_path, Builder(), console)
-    texts = experiment.workloads["mmlu"].load(experiment.data, 0).texts
-    bound = hit_rate_bound([BytesTokenizer().encode(text) for text in texts])
+    rows = experiment.workloads["mmlu"].load(experiment.data, 0).rows
+    bound = hit_rate_bound([list(row["prompt"].encode()) for row in rows])
     for record in records_of(finished):
         if record.variant == "full":
             assert record.metrics["computed_tokens"] == bound.tree_tokens
@@ -105,10 +105,10 @@ def test_records_say_where_they_come_from(experiment, console, tmp_path):
 
 def test_ctrl_c_keeps_the_records_so_far_and_closes_the_engines(experiment, console, tmp_path):
     class Impatient(FakeEngine):
-        def generate(self, **arguments):
+        def flush_cache(self):
             if self.runs == 2:
                 raise KeyboardInterrupt
-            return super().generate(**arguments)
+            return super().flush_cache()
 
     engines = []
 
@@ -162,9 +162,8 @@ def test_variants_that_answer_differently_are_found_out(experiment, console, tmp
 
 def test_a_variant_whose_repeats_disagree_equals_nothing(experiment, console, tmp_path):
     class Fickle(FakeEngine):
-        def generate(self, **arguments):
-            self.answer = lambda text: "ABCD"[self.runs]
-            return super().generate(**arguments)
+        def __init__(self, **settings):
+            super().__init__(answer=lambda text: "ABCD"[self.runs], **settings)
 
     finished = run_experiment([experiment], tmp_path, lambda s: Fickle(**s), console)
     [verdict] = [v for v in verdicts_of(finished) if "answers_digest" in v.source]
@@ -217,13 +216,13 @@ def test_equal_prompts_are_remarked_with_what_can_be_reached(experiment, console
     class Twice(MmluWorkload):
         def load(self, data, seed):
             task = super().load(data, seed)
-            return replace(task, questions=task.questions * 2, texts=task.texts * 2)
+            return replace(task, rows=task.rows * 2, expected=task.expected * 2)
 
     again = replace(experiment, workloads={"mmlu": Twice(num_questions=3)})
     records = records_of(run_experiment([again], tmp_path, Builder(), console))
     achieved = next(r.metrics["cache_hit_rate"] for r in records if r.variant == "full")
     [remark] = summarise(records).remarks
-    assert "some prompts are equal" in remark
+    assert "some prompts are known in full" in remark
     assert f"{achieved * 100:.1f} % is the highest" in remark
 
 

@@ -8,7 +8,7 @@ order in which they arrive.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from sgjax.errors import ConfigError
 from sgjax.lang.backends.local import EngineLike
@@ -24,10 +24,6 @@ class LabEngine(EngineLike, Protocol):
 
     def now(self) -> float:
         """Return the engine's clock in seconds: virtual where it is simulated."""
-        ...
-
-    def generate(self, *, input_ids: Any, sampling_params: Any) -> Any:
-        """Run a list of prompts, given as token ids; return one result a prompt, in order."""
         ...
 
     def replay(self, trace: Iterable[Arrival]) -> Served:

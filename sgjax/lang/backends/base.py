@@ -85,6 +85,7 @@ class GenCall:
         params: sampling and ending.
         name: the variable it is for, for logs and scripts.
         stream_id: the stream that asks, unique in the process; it has one call in flight at most.
+        program: index, in its batch, of the program that asks.
         stream: deliver `Piece`s while it runs.
         return_logprob: report log-probabilities in the meta info.
         logprob_start: first prompt token whose log-probability is reported; -1 for none.
@@ -97,6 +98,7 @@ class GenCall:
     params: SamplingParams
     name: str | None = None
     stream_id: int = 0
+    program: int = 0
     stream: bool = False
     return_logprob: bool = False
     logprob_start: int = -1
@@ -114,7 +116,7 @@ class SelectCall:
         choices: the continuations.
         unconditional: also score them without the prompt.
         tokenisations: score every tokenisation of a choice, not only the tokenizer's own.
-        name, stream_id, after: as in `GenCall`.
+        name, stream_id, program, after: as in `GenCall`.
         hint: announce the prompt before the choices.
     """
 
@@ -124,6 +126,7 @@ class SelectCall:
     tokenisations: bool = False
     name: str | None = None
     stream_id: int = 0
+    program: int = 0
     hint: bool = True
     after: Hint | None = None
 

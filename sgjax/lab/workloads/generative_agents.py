@@ -1,0 +1,136 @@
+"""Generative agents: the many short calls by which characters of a simulated town live.
+
+All calls of a kind share its instructions. Imports the lab's texts, the task of programs and the
+language.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import sgjax as sgl
+from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.programs import ProgramsTask
+from sgjax.lab.workloads.text import choose, prose, read_rows
+from sgjax.lang.state import ProgramState
+from sgjax.typed import FORBID_EXTRA
+
+FILES = ("genagents_calls.jsonl",)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of call.
+
+    Attributes:
+        task: what is asked for.
+        cue: how the answer begins.
+        examples: words of the examples in its instructions.
+        facts: words of what differs from call to call, about.
+        tokens: of the answer.
+        share: of all calls.
+    """
+
+    task: str
+    cue: str
+    examples: int
+    facts: int
+    tokens: int
+    share: float
+
+
+KINDS = {
+    "poignancy_event": Kind(
+        "On a scale of 1 (brushing teeth) to 10 (a break-up), rate how poignant the event is for "
+        "the person.",
+        "Rating:",
+        30,
+        170,
+        3,
+        0.32,
+    ),
+    "generate_event_triple": Kind(
+        "Turn the sentence into a triple of subject, predicate and object.",
+        "Triple: (",
+        190,
+        10,
+        20,
+        0.25,
+    ),
+    "generate_pronunciatio": Kind(
+        "Turn the description of an action into one or two emoji.", "Emoji:", 10, 7, 6, 0.21
+    ),
+    "action_location_sector": Kind(
+        "Choose the area of the town in which the person does the next action. Stay in the current "
+        "one if it serves; the area must be in the list.",
+        "Area: {",
+        230,
+        130,
+        10,
+        0.11,
+    ),
+    "action_location_object": Kind(
+        "Choose the object in the area which the person uses for the next action.",
+        "Object: {",
+        160,
+        32,
+        5,
+        0.11,
+    ),
+}
+"""Answers' lengths are the limits that SGLang's benchmark sets; examples are as long as its own."""
+
+
+@sgl.function
+def live(s: ProgramState, instructions: str, facts: str, cue: str, tokens: int) -> None:
+    """Make one call."""
+    s += instructions
+    s += facts + cue
+    s += sgl.gen("answer", max_tokens=tokens, ignore_eos=True)
+
+
+@dataclass(frozen=True)
+class GenerativeAgentsWorkload:
+    """Calls of a town's characters.
+
+    Attributes:
+        type: the tag.
+        num_calls: how many calls, each a program.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["generative_agents"] = "generative_agents"
+    num_calls: int = 500
+
+    def load(self, data: DataSource, seed: int) -> ProgramsTask:
+        """Read recorded calls, or make some up, and fix their order by the seed."""
+        rng, paths = random.Random(seed), data.find(FILES)
+        if paths:
+            rows = [
+                (row["fn"], "".join(f"{key}: {value}\n" for key, value in row["args"].items()))
+                for row in read_rows(paths[0], ("fn", "args"))
+            ]
+        else:
+            rows = self._made_up()
+        examples = random.Random(0)
+        instructions = {
+            name: f"{kind.task} Some examples: {prose(examples, kind.examples)}\n\n"
+            for name, kind in KINDS.items()
+        }
+        chosen = choose(rng, rows, self.num_calls, "num_calls")
+        return ProgramsTask(live, tuple(_row(instructions, *row) for row in chosen), seed)
+
+    def _made_up(self) -> list[tuple[str, str]]:
+        rng = random.Random(0)
+        names = rng.choices(list(KINDS), [k.share for k in KINDS.values()], k=self.num_calls)
+        return [(name, f"facts: {prose(rng, KINDS[name].facts)}\n") for name in names]
+
+
+def _row(instructions: dict[str, str], name: str, facts: str) -> dict[str, Any]:
+    kind = KINDS[name]
+    return {
+        "instructions": instructions[name],
+        "facts": facts,
+        "cue": kind.cue,
+        "tokens": kind.tokens,
+    }

@@ -1,0 +1,102 @@
+"""What all workloads of programs share: a task that runs one program over rows of arguments.
+
+Imports the language, its local backend, the witnesses and the workload protocol. The same task runs
+on a real engine and on a simulated one: rows say how many tokens each generation has, so that
+every variant, and every executor, does the same work.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sgjax.lab.workloads.base import LabEngine, Outcome, Ran
+from sgjax.lab.workloads.witness import Course, RequestLog, Witness
+from sgjax.lang.backends.local import LocalBackend
+from sgjax.lang.function import SglFunction
+from sgjax.lang.spec import LanguageSpec
+from sgjax.lang.state import ProgramState
+
+
+@dataclass(frozen=True)
+class ProgramsTask:
+    """A program and the arguments of each of its runs.
+
+    What a program answers is the text of its prompt, or of the forks that it returns, or the
+    variable that `answer` names.
+
+    Attributes:
+        program: the program; it reads no variable, so that all of a batch can be in flight.
+        rows: its arguments, one mapping a run.
+        seed: of sampling; each generation of each run gets its own draw.
+        answer: the variable that holds the answer, spaces around it apart; None takes texts.
+        expected: the right answers, where there are any.
+    """
+
+    program: SglFunction
+    rows: tuple[Mapping[str, Any], ...]
+    seed: int
+    answer: str | None = None
+    expected: tuple[str, ...] | None = None
+
+    @property
+    def num_programs(self) -> int:
+        """Return the number of runs."""
+        return len(self.rows)
+
+    def first(self, count: int) -> "ProgramsTask":
+        """Return the task of the first runs alone."""
+        expected = None if self.expected is None else self.expected[:count]
+        return ProgramsTask(self.program, self.rows[:count], self.seed, self.answer, expected)
+
+    def run(self, engine: LabEngine, language: LanguageSpec) -> Ran:
+        """Run the programs as one batch; as many at once as `language` says."""
+        log = RequestLog(engine)
+        witness = Witness(LocalBackend(log), engine.now, len(self.rows))
+        limited = language.programs is not None
+        states = (_blocking(self.program) if limited else self.program).run_batch(
+            self.rows,
+            backend=witness,
+            fork=language.fork,
+            num_threads=language.programs or "auto",
+            seed=self.seed,
+            temperature=0.0,
+        )
+        ended = zip(states, witness.courses, strict=True)
+        outcomes = tuple(self._outcome(i, state, course) for i, (state, course) in enumerate(ended))
+        return Ran(outcomes, tuple(log.visits))
+
+    def _outcome(self, index: int, state: ProgramState, course: Course) -> Outcome:
+        answer = _text(state) if self.answer is None else str(state[self.answer]).strip()
+        return Outcome(
+            answer=answer,
+            correct=None if self.expected is None else answer == self.expected[index],
+            latency_s=course.ended_s - course.asked_s,
+            ttft_s=course.spoke_s - course.asked_s,
+            completion_tokens=course.completion_tokens,
+        )
+
+
+def _text(state: ProgramState) -> str:
+    """Return all that a program wrote."""
+    return "\n".join(written.text() for written in _states(state, state.ret_value))
+
+
+def _states(state: ProgramState, returned: Iterable[ProgramState] | None) -> list[ProgramState]:
+    return [state] if returned is None else list(returned)
+
+
+def _blocking(program: SglFunction) -> SglFunction:
+    """Return the program as one whose function ends with its last generation.
+
+    It then holds its thread as long as it runs, so the number of threads limits the programs.
+    """
+
+    @functools.wraps(program.func)
+    def func(s: ProgramState, **arguments: Any) -> Any:
+        returned = program.func(s, **arguments)
+        for written in _states(s, returned):
+            written.sync()
+        return returned
+
+    return SglFunction(func)
