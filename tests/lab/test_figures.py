@@ -21,9 +21,7 @@ from tests.lab.made_up import made_up_arms
 HIT, RATE = "cache_hit_rate", "throughput_programs_per_s"
 MMLU = {"mmlu": {"type": "mmlu"}}
 NAMES = ("fcfs", "random", "lpm", "dfs_weight", "aged_lpm", "k_lpm", "hrrn", "vtc")
-POLICIES: dict[str, dict] = {name: {} for name in NAMES}
-    name: {} for name in ["fcfs", "random", "lpm", "dfs_weight", "aged_lpm", "k_lpm", "hrrn", "vtc"]
-}
+POLICIES = {name: {} for name in NAMES}
 SWEEP = {
     f"{order}_{room}": {"kv_tokens": room, "eviction": {"type": order}}
     for order in ("lru", "fifo")
