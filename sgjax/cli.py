@@ -4,8 +4,10 @@ A mistake of the user's ends in one line on stderr and exit code 1 (2 for the us
 line itself); `sgjax --debug COMMAND ...` shows the traceback.
 """
 
+import gc
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,7 @@ from sgjax.errors import ConfigError, SgjaxError
 
 if TYPE_CHECKING:
     from sgjax.lab.config import Experiment
+    from sgjax.lab.runner import Finished
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -64,25 +67,66 @@ def sgjax(
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="The experiment, a YAML file.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted keys, YAML values.")
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE] [KEY=VALUE]...",
+            help="The experiment, a YAML file (not with --all); then dotted keys with YAML values.",
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The experiment's short form.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Run all experiments of a folder; write an index.")
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option(help="With --all: the folder, not the one that ships.")
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(metavar="MINUTES", help="With --all: begin no experiment after so long."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="In each experiment's short form.")
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where the newest run of the same stopped.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("results"),
 ) -> None:
-    """Run an experiment; draw its table, figure and report."""
-    from sgjax.lab.config import load_arms
-    from sgjax.lab.plot import redraw
-    from sgjax.lab.runner import run_experiment
+    """Run an experiment, or all; draw tables, figures and reports."""
+    console, given = Console(), list(words or [])
+    files = [] if everything or not given else [Path(given.pop(0))]
+    if not everything and (not files or folder is not None or budget is not None):
+        raise typer.BadParameter("give an experiment's file, or --all (with --folder, --budget)")
+    run_file = _Runner(given, quick, resume, out, console)
+    if everything:
+        _run_all(folder, run_file, budget, out, console)
+    else:
+        _run_one(files[0], run_file, console)
 
-    console = Console()
-    arms = load_arms(file, overrides or [], quick)
-    _fetch_models(arms, console)
-    finished = run_experiment(arms, out, _build_engine, console, resume)
+
+@dataclass(frozen=True)
+class _Runner:
+    """Run experiments' files as the command line says."""
+
+    overrides: list[str]
+    quick: bool
+    resume: bool
+    out: Path
+    console: Console
+
+    def __call__(self, file: Path, title: str = "") -> "Finished":
+        from sgjax.lab.config import load_arms
+        from sgjax.lab.runner import run_experiment
+
+        arms = load_arms(file, self.overrides, self.quick)
+        _fetch_models(arms, self.console)
+        return run_experiment(arms, self.out, _build_engine, self.console, self.resume, title)
+
+
+def _run_one(file: Path, run_file: _Runner, console: Console) -> None:
+    from sgjax.lab.plot import redraw
+
+    finished = run_file(file)
     if finished.interrupted:
         where = f" in {finished.directory}" if finished.num_records else ""
         console.print(f"Stopped; {finished.num_records} timed runs are kept{where}", soft_wrap=True)
@@ -95,15 +139,51 @@ def run(
         raise typer.Exit(1)
 
 
+def _run_all(
+    folder: Path | None, run_file: _Runner, budget: float | None, out: Path, console: Console
+) -> None:
+    from sgjax.lab.campaign import run_all
+    from sgjax.shipped import shipped_experiments
+
+    def run_and_forget(file: Path, title: str) -> "Finished":
+        try:
+            return run_file(file, title)
+        finally:
+            _forget_programs()
+
+    files = sorted((folder or shipped_experiments()).glob("*.yaml"))
+    budget_s = None if budget is None else 60 * budget
+    campaign = run_all(files, out, run_and_forget, console, budget_s)
+    _say_written(console, [campaign.index])
+    if campaign.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if any(entry.crash for entry in campaign.entries):
+        raise typer.Exit(1)
+
+
+def _forget_programs() -> None:
+    """Free compiled programs: those of many experiments exceed a process's memory mappings."""
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
+
+
 @app.command()
 def plot(
-    results: Annotated[Path, typer.Argument(help="A results folder, or its results.jsonl.")],
+    results: Annotated[
+        Path, typer.Argument(help="A results folder, its results.jsonl, or a folder of them.")
+    ],
 ) -> None:
-    """Redraw table, figure and report from results alone."""
+    """Redraw table, figure and report from results alone; of a folder of results, the index."""
+    from sgjax.lab.campaign import index_of
     from sgjax.lab.plot import redraw
+    from sgjax.lab.records import RESULTS
 
     console = Console()
-    _say_written(console, redraw(results, console))
+    if results.is_dir() and not (results / RESULTS).exists():
+        _say_written(console, [index_of(results)])
+    else:
+        _say_written(console, redraw(results, console))
 
 
 @app.command()

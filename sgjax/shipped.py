@@ -1,4 +1,8 @@
-"""Where the YAML files lie that ship with sgjax. Imports the standard library only."""
+"""Where the YAML files lie that ship with sgjax. Imports the standard library only.
+
+In a checkout (also an editable install) `configs/` and `experiments/` stand beside the package; a
+wheel carries them inside (see setup.py).
+"""
 
 from pathlib import Path
 
@@ -6,12 +10,18 @@ from pathlib import Path
 def shipped(kind: str) -> Path:
     """Return the folder of `configs/` that holds files of one kind.
 
-    In a checkout (also an editable install) `configs/` stands beside the package; a wheel carries
-    it inside (see setup.py).
-
     Args:
         kind: "models", "hardware" or "engine".
     """
+    return _folder("configs") / kind
+
+
+def shipped_experiments() -> Path:
+    """Return the folder of the experiments that ship with sgjax."""
+    return _folder("experiments")
+
+
+def _folder(name: str) -> Path:
     package = Path(__file__).parent
-    inside = package / "configs"
-    return (inside if inside.is_dir() else package.parent / "configs") / kind
+    inside = package / name
+    return inside if inside.is_dir() else package.parent / name

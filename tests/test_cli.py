@@ -1,5 +1,8 @@
 """The command line: exit codes, one clean line an error, what is written."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -37,6 +40,28 @@ def test_plot_redraws_a_results_folder(invoke, tmp_path):
     assert (directory / "report.html").exists()
 
 
+def test_run_all_runs_a_folder_with_overrides_and_writes_an_index(invoke, tmp_path):
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    shutil.copy(QUICKSTART, folder)
+    (folder / "traced.yaml").write_text(
+        "claim: c\nworkloads: {t: {type: trace, file: t.jsonl}}\nvariants: {a: {}}"
+    )
+    out = tmp_path / "out"
+    done = invoke("run", "--all", SMALL, "repeats=1", "--folder", folder, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "num_questions" in done.stdout  # the trace has no such key, and says so
+    html = (out / "index.html").read_text()
+    assert "quickstart/" in html
+    assert invoke("plot", out).exit_code == 0
+
+
+def test_run_all_finds_the_experiments_that_ship(invoke, monkeypatch, tmp_path):
+    done = invoke("run", "--all", "--budget", "0", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert all(path.stem in done.stdout for path in Path("experiments").glob("*.yaml"))
+
+
 def test_a_users_mistake_is_one_line_on_stderr_and_exit_code_1(invoke, tmp_path):
     done = invoke("run", QUICKSTART, "repeat=3", "--out", tmp_path)
     assert done.exit_code == 1
@@ -52,7 +77,15 @@ def test_debug_shows_where_an_error_arose(invoke):
     assert isinstance(done.exception, ConfigError)
 
 
-@pytest.mark.parametrize("arguments", [["run"], ["no-such-command"], ["run", "--no-such-option"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run"],
+        ["no-such-command"],
+        ["run", "--no-such-option"],
+        ["run", QUICKSTART, "--budget", "3"],
+    ],
+)
 def test_wrong_usage_is_exit_code_2(invoke, arguments):
     assert invoke(*arguments).exit_code == 2
 

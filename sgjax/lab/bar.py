@@ -14,9 +14,15 @@ from rich.progress import (
 
 
 class Bar:
-    """A bar that is drawn while it is entered."""
+    """A bar that is drawn while it is entered.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        console: where.
+        title: stands before whatever it says.
+    """
+
+    def __init__(self, console: Console, title: str = "") -> None:
+        self._title = f"{title} · " if title else ""
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -40,7 +46,7 @@ class Bar:
 
     def say(self, text: str) -> None:
         """Say what is going on."""
-        self._progress.update(self._task, description=text)
+        self._progress.update(self._task, description=self._title + text)
 
     def __enter__(self) -> "Bar":
         self._progress.start()

@@ -1,5 +1,6 @@
 """Redraw a run from its records alone: table, figure, report. Imports the lab."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -7,7 +8,7 @@ from rich.console import Console
 from sgjax.lab.figures.draw import draw
 from sgjax.lab.records import read_records, write_atomically
 from sgjax.lab.report import render_report
-from sgjax.lab.summary import summarise_arms
+from sgjax.lab.summary import Summary, summarise_arms
 from sgjax.lab.table import print_summary
 
 
@@ -28,6 +29,15 @@ def redraw(path: Path, console: Console) -> list[Path]:
     arms = summarise_arms(records)
     for arm in arms:
         print_summary(arm, console)
+    return write_figures(directory, arms)
+
+
+def write_figures(directory: Path, arms: Sequence[Summary]) -> list[Path]:
+    """Write figure.png, figure.svg and report.html into a results folder; return their paths.
+
+    Raises:
+        ResultsError: a file cannot be written.
+    """
     images = draw(arms)
     files = {f"figure.{suffix}": content for suffix, content in images.items()}
     files["report.html"] = render_report(arms, images["svg"].decode()).encode()

@@ -74,6 +74,7 @@ def run_experiment(
     build_engine: BuildEngine,
     console: Console,
     resume: bool = False,
+    title: str = "",
 ) -> Finished:
     """Run all variants of an experiment, arm by arm, and write their records.
 
@@ -84,6 +85,7 @@ def run_experiment(
         console: where the progress bar is drawn.
         resume: go on in the newest results folder of the same arms, if there is one; what it
             holds is not run again.
+        title: stands before the progress.
 
     Returns:
         Where the records are. Ctrl-C ends the run early, an error only its arm; the records so
@@ -94,7 +96,7 @@ def run_experiment(
         ResultsError: the results cannot be written, or another run writes to them.
     """
     loaded, failures = _load(arms)
-    with _open_results(arms, out, resume) as writer, Bar(console) as bar:
+    with _open_results(arms, out, resume) as writer, Bar(console, title) as bar:
         done = _cases_done(writer.directory) if writer.num_records else set()
         runs = [_Run(arm, tasks, build_engine, writer, bar, done) for arm, tasks in loaded]
         bar.expect(sum(run.num_programs() for run in runs))

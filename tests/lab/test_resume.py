@@ -42,12 +42,12 @@ def run(tmp_path):
 
 
 class Stops(FakeEngine):
-    """Stops at its third run, of which the first is the warm-up."""
+    """Stops before its third run, of which the first is the warm-up."""
 
-    def generate(self, **arguments):
+    def flush_cache(self):
         if self.runs == 2:
             raise KeyboardInterrupt
-        return super().generate(**arguments)
+        return super().flush_cache()
 
 
 def cases(directory):
@@ -73,10 +73,10 @@ def test_a_killed_run_loses_the_running_variant_alone_and_its_lock(experiment, r
         from sgjax.lab.runner import run_experiment
         from tests.lab.fake_engine import FakeEngine
         class Killed(FakeEngine):
-            def generate(self, **arguments):
+            def flush_cache(self):
                 if self.runs == 2 and self.settings["cache"] == {{"type": "none"}}:
                     os.kill(os.getpid(), signal.SIGKILL)
-                return super().generate(**arguments)
+                return super().flush_cache()
         experiment = load_experiment(Path("experiments/quickstart.yaml"), {SMALL})
         run_experiment([experiment], Path(sys.argv[1]), lambda s: Killed(**s), Console())
     """)
@@ -157,10 +157,10 @@ def test_an_arm_without_its_data_leaves_the_other_and_is_named(arms, run):
 
 def test_an_arm_that_fails_half_way_is_resumed_alone(arms, run):
     class Fails(Here):
-        def generate(self, **arguments):
+        def flush_cache(self):
             if self.executor == "cpu" and self.runs == 1:
                 raise ProgramError("no more")
-            return super().generate(**arguments)
+            return super().flush_cache()
 
     finished = run(*arms, build=Fails)
     assert [str(failure.error) for failure in finished.failures] == ["no more"]
