@@ -78,6 +78,7 @@ METRICS: dict[str, Metric] = {
     "cache_hit_rate": _rate("cache hit rate"),
     "optimal_cache_hit_rate": _rate("hit rate bound"),
     "reachable_cache_hit_rate": _rate("reachable hit rate"),
+    "belady_cache_hit_rate": _rate("best eviction's hit rate"),
     "prompt_tokens": _count("prompt tokens"),
     "computed_tokens": _count("computed tokens"),
     "completion_tokens": _count("completion tokens"),
@@ -87,6 +88,8 @@ METRICS: dict[str, Metric] = {
     "peak_pages": _count("peak pages"),
     "peak_kv_bytes": Metric("peak K/V", "MB", scale=1e-6, lower_is_better=True),
     "overhead_fraction": _rate("host overhead"),
+    "host_us_per_request": Metric("host time a request", "µs CPU"),
+    "peak_host_bytes": Metric("peak memory of the process", "MB", scale=1e-6),
     "accuracy": _rate("accuracy"),
     "compilations": _count("compilations while timed"),
 }

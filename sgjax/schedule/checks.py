@@ -1,4 +1,4 @@
-"""Limits of an engine, and the check of a request against them. Imports types and errors.
+"""Limits of an engine, and the check of a request against them. Imports types, cache and errors.
 
 What is wrong with a request whatever its neighbours are is found here, before it is enqueued;
 later only the pool can fail it.
@@ -7,6 +7,9 @@ later only the pool can fail it.
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
+
+from sgjax.cache import Keys
 from sgjax.errors import ConfigError, PromptTooLong, UnsupportedBackend
 from sgjax.types import MAX_TOP_LOGPROBS, Request, Wants
 
@@ -31,11 +34,12 @@ class Limits:
     vocab_size: int = 2**31
 
 
-def check_request(request: Request, limits: Limits, capacity: int) -> None:
+def check_request(request: Request, keys: Keys, limits: Limits, capacity: int) -> None:
     """Verify that a request could run if it were alone.
 
     Args:
         request: what is asked.
+        keys: its tokens, i64[n].
         limits: of the engine.
         capacity: tokens the K/V pool holds.
 
@@ -62,7 +66,8 @@ def check_request(request: Request, limits: Limits, capacity: int) -> None:
             f"top_logprobs={request.top_logprobs} is not allowed; at most {MAX_TOP_LOGPROBS} "
             "alternatives are reported beside a token"
         )
-    _check_ids("the prompt", request.tokens, limits.vocab_size)
+    if keys.min() < 0 or keys.max() >= limits.vocab_size:
+        _check_ids("the prompt", keys.tolist(), limits.vocab_size)
     _check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size)
     _check_ids("logit_bias", [token for token, _ in params.logit_bias], limits.vocab_size)
     new = 1 if request.wants is Wants.TOKENS else 0
@@ -75,6 +80,19 @@ def check_request(request: Request, limits: Limits, capacity: int) -> None:
                 f"the prompt has {length} tokens, but {name} is {limit}"
                 f"{' and one token must be generated' if new else ''}; {remedy}"
             )
+
+
+def prompt_keys(request: Request, limits: Limits) -> Keys:
+    """Return a request's tokens as an array, i64[n].
+
+    Raises:
+        ConfigError: a token id is not in the vocabulary; not all such are found here.
+    """
+    try:
+        return np.asarray(request.tokens, np.int64)
+    except OverflowError:
+        _check_ids("the prompt", request.tokens, limits.vocab_size)
+        raise
 
 
 def _check_ids(name: str, ids: Collection[int], vocab_size: int) -> None:

@@ -21,7 +21,7 @@ from sgjax.errors import ConfigError, OutOfPages, RequestAborted, SgjaxError
 from sgjax.fsm.grammar import Grammar
 from sgjax.fsm.jump import JumpMode, NoJump
 from sgjax.schedule import ahead
-from sgjax.schedule.checks import Limits, check_request
+from sgjax.schedule.checks import Limits, check_request, prompt_keys
 from sgjax.schedule.constrain import Constrainer, check_constraint
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.hints import Hints
@@ -107,12 +107,12 @@ class Scheduler:
         try:
             if request.id in self._alive or self._hints.is_live(request.id):
                 raise ConfigError(f"request id {request.id!r} is in use; give each its own")
-            check_request(request, self._limits, self._pages.capacity_tokens)
+            keys = prompt_keys(request, self._limits)
+            check_request(request, keys, self._limits, self._pages.capacity_tokens)
             check_constraint(request, grammar)
         except SgjaxError:
             self._hints.forgo(request.after, 1)
             raise
-        keys = np.asarray(request.tokens, np.int64)
         params = request.params
         generates = request.wants is Wants.TOKENS
         own_ends = frozenset() if params.ignore_eos else self._tokenizer.end_ids

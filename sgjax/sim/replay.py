@@ -169,7 +169,12 @@ def drive(
     """
     before = executor.say(lambda seq: ANSWER)
     try:
-        return _Replay(scheduler, executor, macro_cost).run(trace)
+        station = Station(scheduler, executor, macro_cost)
+        for arrival in trace:
+            station.run_until(arrival.time_s)
+            station.add(arrival)
+        station.run_until(math.inf)
+        return station.served()
     finally:
         executor.say(before)
 
@@ -201,8 +206,14 @@ class NoText:
         return b""
 
 
-class _Replay:
-    """One replay: the scheduler on its virtual clock, and what became of each request."""
+class Station:
+    """A scheduler on its virtual clock that serves requests, and what became of each.
+
+    Args:
+        scheduler: plans and commits; it has nothing else to do.
+        executor: runs the plans; it must answer with `ANSWER`.
+        macro_cost: the executor's own cost, for macro-steps; None goes step by step.
+    """
 
     def __init__(
         self, scheduler: Scheduler, executor: SimExecutor, macro_cost: Roofline | None
@@ -215,31 +226,29 @@ class _Replay:
         self.families: list[str] = []
         self.refused = 0
 
-    def run(self, trace: Iterable[Arrival]) -> Served:
+    def run_until(self, until_s: float) -> None:
+        """Step until the trace's clock shows `until_s`, or time passes it in a step.
+
+        With nothing left to do the clock jumps there; with no time to stop at, it stays.
+        """
         scheduler, executor = self.scheduler, self.executor
-        coming = iter(trace)
-        following = next(coming, None)
-        start_s = self.start_s
-        while following is not None or scheduler.has_work:
-            if not scheduler.has_work and following is not None:
-                executor.advance_to(start_s + following.time_s)
-            while following is not None and start_s + following.time_s <= executor.now():
-                self._add(following)
-                following = next(coming, None)
+        end_s = self.start_s + until_s
+        while scheduler.has_work and executor.now() < end_s:
             plan = scheduler.plan()
             if plan is None:
                 self._note(scheduler.take_events())
                 continue
             limit = scheduler.repeats(plan) if self.macro_cost is not None else 1
             if limit > 1 and self.macro_cost is not None:
-                until_s = math.inf if following is None else start_s + following.time_s
-                steps = executor.repeat(self.macro_cost.repeated(plan), limit, until_s)
+                steps = executor.repeat(self.macro_cost.repeated(plan), limit, end_s)
                 scheduler.commit_repeated(plan, ANSWER, steps)
             else:
                 self._note(scheduler.commit(plan, executor.wait(executor.submit(plan))))
-        return self._served()
+        if until_s < math.inf:
+            executor.advance_to(end_s)
 
-    def _add(self, arrival: Arrival) -> None:
+    def add(self, arrival: Arrival) -> None:
+        """Submit a request, which arrives now or arrived during the last step."""
         index = len(self.families)
         params = SamplingParams(max_new_tokens=arrival.output_tokens, ignore_eos=True)
         self.families.append(arrival.family)
@@ -273,7 +282,8 @@ class _Replay:
             self.counts["cached"][index] = completion.cached_tokens
             self.counts["output"][index] = len(completion.output_ids)
 
-    def _served(self) -> Served:
+    def served(self) -> Served:
+        """Return what became of all requests so far."""
         times = {name: np.array(column) for name, column in self.times.items()}
         counts = {name: np.array(column) for name, column in self.counts.items()}
         return Served(

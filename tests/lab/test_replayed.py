@@ -11,7 +11,9 @@ from sgjax.lab.config import parse_experiment
 from sgjax.lab.runner import run_experiment
 from sgjax.lab.workloads import DataSource, FamiliesWorkload, TraceWorkload
 from sgjax.lab.workloads.families import Family
+from sgjax.lab.workloads.replayed import best_eviction
 from sgjax.lang.spec import LanguageSpec
+from sgjax.sim.trace import Arrival
 
 SIM = {"type": "sim", "hardware": "a10g", "model": "llama-2-7b"}
 TWO = {"a": Family(0.75, 100, 10, 4), "b": Family(0.25, 0, 20, 2)}
@@ -90,6 +92,51 @@ def test_a_trace_is_read_from_the_users_folder_cut_and_sped_up(tmp_path):
     assert [visit.prompt for visit in ran.prompts] == [(1,), (3,)]
     with pytest.raises(ConfigError, match="does not ship with sgjax"):
         TraceWorkload("t.jsonl").load(DataSource(), seed=0)
+
+
+def test_a_tiled_trace_is_served_copy_by_copy_and_bounded_like_one(tmp_path):
+    row = '{"timestamp": %d, "input_length": %d, "output_length": 5, "hash_ids": [%s]}\n'
+    rows = [row % (i * 500, 1025 + i, "1, 2, 3") for i in range(10)]
+    (tmp_path / "t.jsonl").write_text("".join(rows))
+    data = DataSource(str(tmp_path))
+    one, three = (TraceWorkload("t.jsonl", tile=n).load(data, seed=0) for n in (1, 3))
+    assert (three.num_programs, three.first(4).num_programs) == (30, 4)
+    with sgl.Engine(executor=SIM, page_size=512) as engine:
+        once = one.run(engine, LanguageSpec())
+        before = engine.get_server_info()
+        thrice = three.run(engine, LanguageSpec())
+        after = engine.get_server_info()
+    # The first copy finds what the run before left; the others have prefixes of their own.
+    assert (
+        after["cached_tokens"] - before["cached_tokens"] == 10 * 1024 + 2 * before["cached_tokens"]
+    )
+    assert len(thrice.outcomes) == 30
+    assert thrice.prompts == once.prompts
+    assert "belady_cache_hit_rate" not in thrice.metrics
+    with pytest.raises(ConfigError, match="tile=2 with form 'azure' is not allowed"):
+        TraceWorkload("t.jsonl", form="azure", tile=2).load(data, seed=0)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "lpm"])
+@pytest.mark.parametrize("eviction", ["lru", "fifo"])
+def test_no_run_hits_more_than_the_best_eviction_for_its_order(policy, eviction):
+    families = {name: Family(1, 200, 20, 8) for name in "abcdef"}
+    task = FamiliesWorkload(families, 120, rate_per_s=8).load(DataSource(), seed=0)
+    with sgl.Engine(
+        executor=SIM, kv_tokens=900, page_size=16, policy={"type": policy},
+        eviction={"type": eviction},
+    ) as engine:  # fmt: skip
+        ran = task.run(engine, LanguageSpec())
+        info = engine.get_server_info()
+    assert 0.1 < info["cache_hit_rate"] <= ran.metrics["belady_cache_hit_rate"] < 0.91
+    assert info["evicted_tokens"] > 0
+
+
+def test_the_best_eviction_keeps_what_comes_next():
+    a, b, c = ([family] * 40 for family in (1, 2, 3))
+    arrivals = [Arrival(0.0, (*stem, end), 1) for end in (7, 8) for stem in (a, b, c)]
+    # Room for two prompts of six pages: beside c stay a, which comes next, and one page of b.
+    assert best_eviction(arrivals, page_size=8, kv_tokens=96) == 8 * (5 + 1 + 5) / (6 * 41)
 
 
 def test_requests_that_do_not_fit_are_reported_and_not_dropped():

@@ -1,8 +1,12 @@
 """What all workloads share whose requests arrive over time: a task that replays a trace.
 
-Imports sim's trace, errors and the workload protocol. Such tasks run on simulated engines only.
+Imports sim's trace, theory, errors and the workload protocol. Such tasks run on simulated engines
+only.
 """
 
+import resource
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,29 +15,44 @@ from sgjax.errors import ProgramError
 from sgjax.lab.workloads.base import LabEngine, Outcome, Ran, refuse_language
 from sgjax.lang.spec import LanguageSpec
 from sgjax.sim.replay import Served
-from sgjax.sim.trace import Arrival, BlockTokens
-from sgjax.theory.visits import Visit
+from sgjax.sim.trace import Arrival, BlockTokens, tile
+from sgjax.theory.belady import belady_hits
+from sgjax.theory.visits import Path, Visit
 
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """Requests with their arrivals."""
+    """Requests with their arrivals.
+
+    Attributes:
+        arrivals: in order of time.
+        copies: how often they come, one after the other, with nothing in common (`tile`).
+    """
 
     arrivals: tuple[Arrival, ...]
+    copies: int = 1
 
     @property
     def num_programs(self) -> int:
         """Return the number of requests."""
-        return len(self.arrivals)
+        return self.copies * len(self.arrivals)
 
     def first(self, count: int) -> "ReplayTask":
-        """Return the task of the first requests alone."""
+        """Return the task of the first requests alone, of the first copy at most."""
         return ReplayTask(self.arrivals[:count])
 
     def run(self, engine: LabEngine, language: LanguageSpec) -> Ran:
-        """Replay the requests on the engine's virtual clock; `language` must say nothing."""
+        """Replay the requests on the engine's virtual clock; `language` must say nothing.
+
+        Copies are made while they are served, so a million requests take no memory. As they have
+        nothing in common, the bound of one is the bound of all; Belady's is not asked for then.
+        """
         refuse_language(language, "a trace")
-        served = engine.replay(self.arrivals)
+        repeated = self.copies > 1
+        trace = tile(self.arrivals, self.num_programs) if repeated else self.arrivals
+        started_s = time.process_time()
+        served = engine.replay(trace)
+        host_s = time.process_time() - started_s
         if served.refused:
             at = int(np.flatnonzero(np.isnan(served.e2e_s))[0])
             raise ProgramError(
@@ -41,7 +60,43 @@ class ReplayTask:
                 f"{served.prompt_tokens[at]} tokens; raise kv_tokens and max_context_len, or drop "
                 "long requests (max_tokens)"
             )
-        return Ran(_outcomes(served), tuple(_visit(arrival) for arrival in self.arrivals))
+        config = engine.get_server_info()["config"]
+        order = np.argsort(served.arrived_s + served.queued_s, kind="stable")
+        admitted = () if repeated else [self.arrivals[i] for i in order]
+        best = best_eviction(admitted, config["page_size"], config["kv_tokens"])
+        metrics = {
+            "host_us_per_request": 1e6 * host_s / max(1, self.num_programs),
+            "peak_host_bytes": 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        }
+        return Ran(
+            _outcomes(served),
+            tuple(_visit(arrival) for arrival in self.arrivals),
+            metrics if repeated else {**metrics, "belady_cache_hit_rate": best},
+        )
+
+
+def best_eviction(arrivals: Sequence[Arrival], page_size: int, kv_tokens: int) -> float:
+    """Return the hit rate that no order of eviction betters for requests admitted in this order.
+
+    A request counts with the pages of its prompt alone, which it gets all at once. Whoever runs
+    beside it, and its answer, take more; so this bounds what is served in parallel, too.
+
+    Args:
+        arrivals: in the order of admission.
+        page_size: S.
+        kv_tokens: tokens the pool holds.
+    """
+    requests = [_path(arrival, page_size) for arrival in arrivals]
+    hits = sum(belady_hits(requests, -(-kv_tokens // page_size)))
+    return page_size * hits / max(1, sum(request.prompt_tokens for request in requests))
+
+
+def _path(arrival: Arrival, page_size: int) -> Path:
+    """Return a prompt's pages, each known by the hash of its tokens."""
+    keys = np.asarray(arrival.tokens, np.int64)
+    full, length = len(keys) // page_size, len(keys)
+    pages = tuple((hash(keys[i * page_size : (i + 1) * page_size].tobytes()),) for i in range(full))
+    return Path(pages, (length - 1) // page_size, -(-length // page_size), length)
 
 
 def _visit(arrival: Arrival) -> Visit:

@@ -24,6 +24,8 @@ class TraceWorkload:
         num_requests: take the first so many; None takes all.
         max_tokens: leave out requests of more tokens, prompt and output; None keeps all.
         speed: divide the times of arrival by this.
+        tile: serve the trace so often in a row, with hashes that no other copy has: synthetic
+            traffic of the trace's structure and load, not of its diversity (Mooncake's form only).
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -33,12 +35,18 @@ class TraceWorkload:
     num_requests: int | None = None
     max_tokens: int | None = None
     speed: float = 1.0
+    tile: int = 1
 
     def load(self, data: DataSource, seed: int) -> ReplayTask:
         """Read the trace; the seed changes nothing."""
         del seed
         if self.speed <= 0:
             raise ConfigError(f"trace: speed={self.speed} is not allowed; it must be > 0")
+        if self.tile < 1 or (self.tile > 1 and self.form != "mooncake"):
+            raise ConfigError(
+                f"trace: tile={self.tile} with form {self.form!r} is not allowed; it must be >= 1, "
+                "and above 1 the blocks' hashes are needed that form 'mooncake' has"
+            )
         paths = data.find((self.file,))
         if paths is None:
             raise ConfigError(
@@ -52,4 +60,5 @@ class TraceWorkload:
             or len(arrival.tokens) + arrival.output_tokens <= self.max_tokens
         ]
         taken = fitting[: self.num_requests]
-        return ReplayTask(tuple(replace(a, time_s=a.time_s / self.speed) for a in taken))
+        sped = tuple(replace(a, time_s=a.time_s / self.speed) for a in taken)
+        return ReplayTask(sped, self.tile)
