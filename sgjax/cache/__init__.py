@@ -8,6 +8,7 @@ from sgjax.cache.base import (
     Keys,
     Listener,
     Match,
+    NextUse,
     Pages,
     PrefixCache,
     Slot,
@@ -18,7 +19,7 @@ from sgjax.cache.orders import (
     LeastFrequentlyUsed,
     LeastRecentlyUsed,
 )
-from sgjax.cache.orders_zoo import FurthestNextUse, RandomizedMarking, TailOptimized
+from sgjax.cache.orders_zoo import FurthestNextUse, QueueNextUse, RandomizedMarking, TailOptimized
 from sgjax.cache.pool import SCRATCH_PAGE, Owner, PagePool
 from sgjax.cache.radix import RadixNode, RadixTree
 from sgjax.cache.spec import (
@@ -28,6 +29,7 @@ from sgjax.cache.spec import (
     LfuSpec,
     LruSpec,
     ManualSpec,
+    NextUseSpec,
     NoCacheSpec,
     RandomizedSpec,
     TableSpec,
@@ -61,12 +63,15 @@ __all__ = [
     "ManualCache",
     "ManualSpec",
     "Match",
+    "NextUse",
+    "NextUseSpec",
     "NoCache",
     "NoCacheSpec",
     "Owner",
     "PagePool",
     "Pages",
     "PrefixCache",
+    "QueueNextUse",
     "RadixNode",
     "RadixTree",
     "RandomizedMarking",

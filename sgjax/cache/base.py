@@ -43,6 +43,11 @@ class CacheNode(Protocol):
         ...
 
     @property
+    def key(self) -> Keys:
+        """Return the tokens of the node's own edge, none for a root."""
+        ...
+
+    @property
     def num_tokens(self) -> int:
         """Return the number of tokens on the path from the root to the end of this node."""
         ...
@@ -56,6 +61,10 @@ class CacheNode(Protocol):
     def children(self) -> "Mapping[Slot, CacheNode]":
         """Return the nodes below, by the first page of their keys."""
         ...
+
+
+NextUse = Callable[[CacheNode], tuple[float, ...] | None]
+"""Tell when the waiting will use pages of a node: the less, the sooner; None if nobody will."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +230,10 @@ class PrefixCache(Protocol):
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` after every change of the tree."""
+        ...
+
+    def foresee(self, next_use: NextUse) -> bool:
+        """Offer the eviction order what the queue knows; return whether it will ask."""
         ...
 
     def check(self) -> None:

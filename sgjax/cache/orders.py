@@ -6,10 +6,10 @@ leaves) is the cache's business.
 
 import abc
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
-from sgjax.cache.base import CacheNode
+from sgjax.cache.base import CacheNode, Keys, NextUse, Slot
 
 Priority = tuple[float, ...]
 
@@ -20,6 +20,7 @@ class UsedNode(Protocol):
     Attributes:
         id: the node's number; grows with creation, but a split's upper half is younger than its
             lower.
+        key: i64[n] tokens of the node's own edge.
         last_used: logical time of the last match or insert through the node.
         hits: matches through the node since it was inserted.
         created: logical time of the insert that brought the node's tokens.
@@ -27,6 +28,7 @@ class UsedNode(Protocol):
     """
 
     id: int
+    key: Keys
     last_used: int
     hits: int
     created: int
@@ -35,6 +37,11 @@ class UsedNode(Protocol):
     @property
     def parent(self) -> CacheNode | None:
         """Return the node above."""
+        ...
+
+    @property
+    def children(self) -> Mapping[Slot, CacheNode]:
+        """Return the nodes below."""
         ...
 
 
@@ -50,6 +57,11 @@ class EvictionOrder(abc.ABC):
 
     def evicted(self, node: UsedNode) -> None:  # noqa: B027
         """Hear that a node was evicted as a whole; most orders do not care."""
+
+    def foresee(self, next_use: NextUse) -> bool:
+        """Hear how to ask when the waiting will use a node; return whether this order does."""
+        del next_use
+        return False
 
 
 class LeastRecentlyUsed(EvictionOrder):
@@ -124,6 +136,10 @@ class EvictionQueue(Generic[N]):
     def gone(self, node: N) -> None:
         """Tell the order that a node was evicted as a whole."""
         self._order.evicted(node)
+
+    def foresee(self, next_use: NextUse) -> bool:
+        """Offer the order what the waiting queue knows; return whether it will ask."""
+        return self._order.foresee(next_use)
 
     def clear(self) -> None:
         """Forget all entries."""

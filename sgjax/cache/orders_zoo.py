@@ -1,4 +1,4 @@
-"""Eviction orders from the literature after the paper: marking, tail-optimised, furthest next use.
+"""Eviction orders from the literature after the paper: marking, tail-optimised, next use.
 
 Imports orders and the standard library.
 """
@@ -7,6 +7,7 @@ import bisect
 import zlib
 from collections.abc import Callable
 
+from sgjax.cache.base import NextUse
 from sgjax.cache.orders import EvictionOrder, Priority, UsedNode
 
 
@@ -91,3 +92,28 @@ class FurthestNextUse(EvictionOrder):
     def priority(self, node: UsedNode) -> Priority:
         """Return the next use, the latest first; among equals the deepest."""
         return (-self._next_use(node), -node.num_tokens)
+
+
+class QueueNextUse(EvictionOrder):
+    """Evict what nobody waits for, least recently used first; then what the queue will use last.
+
+    LRU evicts what is about to be hit as readily as anything else (a limitation of the paper's
+    cache). The queue knows who comes next, though not who comes later. What a frontend announces
+    (hints) is pinned and does not go at all.
+
+    Source:
+        Belady's rule as far as a queue can know; for agents: Pan et al., KVFlow (2025).
+    """
+
+    def __init__(self) -> None:
+        self._next_use: NextUse = lambda node: None
+
+    def foresee(self, next_use: NextUse) -> bool:
+        """Ask from now on."""
+        self._next_use = next_use
+        return True
+
+    def priority(self, node: UsedNode) -> Priority:
+        """Return (0, time of the last use), or (1, the negative of the next one)."""
+        following = self._next_use(node)
+        return (0, node.last_used) if following is None else (1, *(-key for key in following))

@@ -20,6 +20,7 @@ from sgjax.cache.base import (
     Keys,
     Listener,
     Match,
+    NextUse,
     Pages,
     Slot,
     slot_at,
@@ -292,6 +293,10 @@ class RadixTree:
     def listen(self, listener: Listener) -> None:
         """Call `listener` after every change of the tree; it may read the tree, not change it."""
         self._listeners.append(listener)
+
+    def foresee(self, next_use: NextUse) -> bool:
+        """Offer the eviction order what the waiting queue knows; return whether it will ask."""
+        return self._queue.foresee(next_use)
 
     def check(self) -> None:
         """Verify all internal invariants against a full walk; for tests and `debug_checks`."""

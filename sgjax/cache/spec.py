@@ -15,7 +15,7 @@ from sgjax.cache.orders import (
     LeastFrequentlyUsed,
     LeastRecentlyUsed,
 )
-from sgjax.cache.orders_zoo import RandomizedMarking, TailOptimized
+from sgjax.cache.orders_zoo import QueueNextUse, RandomizedMarking, TailOptimized
 from sgjax.cache.pool import PagePool
 from sgjax.cache.radix import RadixTree
 from sgjax.cache.table import TableCache
@@ -98,6 +98,14 @@ class FifoSpec:
 
 
 @dataclass(frozen=True)
+class NextUseSpec:
+    """Evict what no waiting request will hit, then what the queue will hit last."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["next_use"] = "next_use"
+
+
+@dataclass(frozen=True)
 class RandomizedSpec:
     """Evict at random among what was not used in the present phase."""
 
@@ -127,7 +135,8 @@ CacheSpec = Annotated[
     NoCacheSpec | TreeSpec | TableSpec | ManualSpec | ThrottledSpec, Field(discriminator="type")
 ]
 EvictionSpec = Annotated[
-    LruSpec | LfuSpec | FifoSpec | RandomizedSpec | TlruSpec, Field(discriminator="type")
+    LruSpec | LfuSpec | FifoSpec | NextUseSpec | RandomizedSpec | TlruSpec,
+    Field(discriminator="type"),
 ]
 
 
@@ -162,6 +171,8 @@ def build_order(eviction: EvictionSpec) -> EvictionOrder:
             return LeastFrequentlyUsed()
         case FifoSpec():
             return FirstInFirstOut()
+        case NextUseSpec():
+            return QueueNextUse()
         case RandomizedSpec(seed=seed):
             return RandomizedMarking(seed)
         case TlruSpec(slack_tokens=slack_tokens):

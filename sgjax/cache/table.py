@@ -20,6 +20,7 @@ from sgjax.cache.base import (
     Keys,
     Listener,
     Match,
+    NextUse,
     Pages,
     Slot,
     slot_at,
@@ -238,6 +239,10 @@ class TableCache:
     def listen(self, listener: Listener) -> None:
         """Call `listener` after every change of the table."""
         self._listeners.append(listener)
+
+    def foresee(self, next_use: NextUse) -> bool:
+        """Offer the eviction order what the waiting queue knows; return whether it will ask."""
+        return self._queue.foresee(next_use)
 
     def check(self) -> None:
         """Verify all internal invariants against all entries."""

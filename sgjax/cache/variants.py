@@ -10,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from sgjax.cache.base import CacheNode, InsertReason, Keys, Listener, Match, Pages, Slot
+from sgjax.cache.base import CacheNode, InsertReason, Keys, Listener, Match, NextUse, Pages, Slot
 from sgjax.cache.radix import RadixNode, RadixTree
 
 
@@ -19,17 +19,19 @@ class RootNode:
 
     Attributes:
         id: 0.
+        key: empty.
         num_tokens: 0.
         pins: pins of the root; they keep nothing.
         parent, children: none.
     """
 
-    __slots__ = ("children", "id", "num_tokens", "parent", "pins")
+    __slots__ = ("children", "id", "key", "num_tokens", "parent", "pins")
 
     def __init__(self) -> None:
         self.parent: CacheNode | None = None
         self.children: dict[Slot, CacheNode] = {}
         self.id = 0
+        self.key = np.empty(0, np.int64)
         self.num_tokens = 0
         self.pins = 0
 
@@ -92,6 +94,11 @@ class NoCache:
 
     def listen(self, listener: Listener) -> None:
         """Accept a listener; there are no events."""
+
+    def foresee(self, next_use: NextUse) -> bool:
+        """Return False: nothing is ever evicted."""
+        del next_use
+        return False
 
     def check(self) -> None:
         """Do nothing."""
@@ -158,6 +165,10 @@ class RestrictedTree(abc.ABC):
     def listen(self, listener: Listener) -> None:
         """Call `listener` after every change of the tree."""
         self._tree.listen(listener)
+
+    def foresee(self, next_use: NextUse) -> bool:
+        """Offer the tree's eviction order what the waiting queue knows."""
+        return self._tree.foresee(next_use)
 
     def check(self) -> None:
         """Verify all internal invariants against a full walk."""

@@ -80,7 +80,8 @@ class Scheduler:
         self._seed = seed
         self._now = now
         self._debug_checks = debug_checks
-        self._queue = WaitingQueue(pages.cache, policy.key, policy.tracks_prefix)
+        asked = pages.cache.foresee(lambda node: self._queue.next_use(node))
+        self._queue = WaitingQueue(pages.cache, policy.key, policy.tracks_prefix or asked)
         self._hints = Hints(pages.cache)
         self._deferred = Deferred()
         self._running: dict[str, Sequence] = {}

@@ -59,6 +59,14 @@ class PrefixIndex:
         for slot in self._slots.get(node.id, {}).values():
             yield from slot.values()
 
+    def awaiting(self, node: CacheNode) -> Iterator[Sequence]:
+        """Yield the sequences that would use pages of a leaf, be it a part of them."""
+        yield from self.hanging(node)
+        # Who matches only the beginning of its edge hangs above it, in its slot.
+        if node.parent is not None and node.parent.id in self._slots:
+            slot = self._cache.first_key(node.key, 0)
+            yield from self._slots[node.parent.id].get(slot, {}).values()
+
     def stale(self) -> list[Sequence]:
         """Return what the cache's changes since the last call may have moved."""
         affected: Hanging = {}
@@ -103,10 +111,12 @@ class WaitingQueue:
     Args:
         cache: whose tree, if it has one, the sequences hang on.
         key: the policy's sort key; it may depend on `Sequence.matched` and on what never changes.
-        track: whether `Sequence.matched` is kept up to date (policies that look at prefixes).
+        track: whether `Sequence.matched` is kept up to date (for policies and eviction orders that
+            look at prefixes).
     """
 
     def __init__(self, cache: PrefixCache, key: Key, track: bool) -> None:
+        self._key = key
         self._order: SortedKeyList = SortedKeyList(key=key)
         self._by_arrival: SortedKeyList = SortedKeyList(key=lambda seq: seq.arrival)
         self._members: set[int] = set()
@@ -133,6 +143,14 @@ class WaitingQueue:
 
     def __contains__(self, seq: Sequence) -> bool:
         return seq.arrival in self._members
+
+    def next_use(self, leaf: CacheNode) -> tuple[float, ...] | None:
+        """Return the policy's key of the first sequence that would use a leaf; None if none would.
+
+        Prefixes must be tracked. It looks at everybody who waits for the leaf.
+        """
+        assert self.index is not None
+        return min(map(self._key, self.index.awaiting(leaf)), default=None)
 
     def refresh(self) -> None:
         """Bring `Sequence.matched` and the order up to date with the cache."""

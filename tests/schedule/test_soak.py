@@ -9,6 +9,7 @@ from sgjax.cache import (
     LfuSpec,
     LruSpec,
     ManualSpec,
+    NextUseSpec,
     NoCacheSpec,
     TableSpec,
     ThrottledSpec,
@@ -36,7 +37,7 @@ SETUPS = st.builds(
     cache=st.sampled_from(
         [TreeSpec(), NoCacheSpec(), TableSpec(), ManualSpec(), ThrottledSpec(keep=0.5)]
     ),
-    eviction=st.sampled_from([LruSpec(), LfuSpec(), FifoSpec()]),
+    eviction=st.sampled_from([LruSpec(), LfuSpec(), FifoSpec(), NextUseSpec()]),
     page_size=st.sampled_from([1, 2, 16]),
     pages=st.sampled_from([40, 90, 300]),
     max_running=st.sampled_from([1, 3, 8]),

@@ -5,21 +5,23 @@ import random
 import numpy as np
 import pytest
 
-from sgjax.cache import InsertReason, LruSpec, PagePool, TreeSpec, build_cache
+from sgjax.cache import InsertReason, LruSpec, NextUseSpec, PagePool, TreeSpec, build_cache
 from sgjax.schedule import WaitingQueue, build_policy
 from sgjax.schedule.sequence import Sequence
 from sgjax.schedule.spec import DfsWeightSpec, FcfsSpec, LpmSpec, RandomSpec
-from tests.schedule.harness import ask, family, words
+from sgjax.theory.belady import belady_computed
+from sgjax.theory.visits import Visit
+from tests.schedule.harness import Bench, Setup, ask, family, words
 
 
 class Forest:
     """A tree and a queue over it, without a scheduler."""
 
-    def __init__(self, policy, page_size: int = 1, pages: int = 4000) -> None:
+    def __init__(self, policy, page_size: int = 1, pages: int = 4000, track: bool = False) -> None:
         self.pool = PagePool(pages, page_size)
         self.cache = build_cache(TreeSpec(), LruSpec(), self.pool)
         self.policy = build_policy(policy)
-        self.queue = WaitingQueue(self.cache, self.policy.key, self.policy.tracks_prefix)
+        self.queue = WaitingQueue(self.cache, self.policy.key, self.policy.tracks_prefix or track)
         self._arrivals = 0
 
     def wait(self, tokens: tuple[int, ...]) -> Sequence:
@@ -132,3 +134,40 @@ def test_dfs_weight_visits_the_heavier_subtree_first_and_whole() -> None:
         forest.wait(prompt + words(rng, 3))
     # Branch (2 of heavy's 5) before heavy's own, heavy before light, the uncached last.
     assert "".join(forest.order()) == "24" + "137" + "05" + "6"
+
+
+def test_the_queue_says_when_it_will_use_a_leaf_also_a_part_of_it() -> None:
+    rng = random.Random(5)
+    forest = Forest(FcfsSpec(), track=True)
+    a, b, c = (words(rng, 20) for _ in range(3))
+    for tokens in (a, b, c):
+        forest.compute(tokens)
+    leaves = {
+        chr(97 + i): forest.cache.walk(np.array(t, np.int64))[0] for i, t in enumerate((a, b, c))
+    }
+    forest.wait((*b, 1))
+    forest.wait((*a[:12], 1, 2))  # hangs above the leaf
+    last = forest.wait((*b, 2))
+    assert [forest.queue.next_use(leaves[name]) for name in "abc"] == [(1,), (0,), None]
+    for seq in list(forest.queue.by_arrival())[:2]:
+        forest.queue.remove(seq)
+    assert [forest.queue.next_use(leaves[name]) for name in "abc"] == [None, (2,), None]
+    forest.queue.remove(last)
+
+
+def test_eviction_by_next_use_keeps_what_the_queue_will_hit() -> None:
+    rng = random.Random(1)
+    stems = [words(rng, 100) for _ in range(5)]
+    asked = [(*stem, turn, 7) for turn in (60, 61, 62, 63) for stem in stems]
+    hits = {}
+    for eviction in (LruSpec(), NextUseSpec()):
+        # Room for four of five stems that come in turns: LRU evicts just what comes next.
+        setup = Setup(eviction=eviction, pages=450, max_running=1, token_budget=256)
+        bench = Bench(setup)
+        bench.add(*(ask(str(i), tokens, new=2) for i, tokens in enumerate(asked)))
+        hits[eviction.type] = sum(done.cached_tokens for done in bench.run().values())
+    best = sum(map(len, asked)) - belady_computed(
+        [Visit(tokens, (0, 0)) for tokens in asked], 1, 450
+    )
+    assert hits["lru"] < 0.7 * hits["next_use"] <= 0.7 * best
+    assert hits["next_use"] >= 0.8 * best
