@@ -19,6 +19,8 @@ from sgjax.engine.step import step
 from sgjax.kernels.batch import Batch, Layout, Sampling, no_runs
 from sgjax.kernels.select import select_attention
 from sgjax.models.config import DTYPE_BYTES, ModelConfig
+from sgjax.models.dense import select_dense
+from sgjax.models.int8 import quantize
 from sgjax.models.llama import make_kv
 from sgjax.models.weights import random_weights
 
@@ -101,6 +103,8 @@ def main() -> None:
     parser.add_argument("--shape", action="append", help="D,G,BQ", default=None)
     parser.add_argument("--dtype", choices=list(DTYPE_BYTES), default="bfloat16")
     parser.add_argument("--attention", default="auto")
+    parser.add_argument("--linear", default="auto")
+    parser.add_argument("--int8", action="store_true", help="weights in 8 bits")
     parser.add_argument("--page-size", type=int, default=16)
     parser.add_argument("--context", type=int, default=490)
     parser.add_argument("--table-tokens", type=int, default=1024, help="P * S")
@@ -112,12 +116,16 @@ def main() -> None:
 
     S, platform = args.page_size, jax.default_backend()
     attention = select_attention(args.attention, platform, S)
+    dense = select_dense(args.linear, attention.name, SMOLLM2, 1)
     run = jax.jit(
-        functools.partial(step, attention=attention, top=0, valid_vocab=SMOLLM2.vocab_size),
+        functools.partial(
+            step, attention=attention, top=0, valid_vocab=SMOLLM2.vocab_size, dense=dense
+        ),
         static_argnums=0,
         donate_argnums=2,
     )
     weights = random_weights(SMOLLM2, args.dtype, 0)
+    weights = dense.prepare(quantize(weights) if args.int8 else weights)
     kv = make_kv(SMOLLM2, args.pool_tokens // S * S, args.dtype, platform)
     mask_table = np.full((1, SMOLLM2.vocab_size // 32), 0xFFFFFFFF, np.uint32)
 

@@ -29,7 +29,8 @@ from sgjax.kernels.pallas_tpu import PallasTpuAttention
 from sgjax.kernels.sharded import ShardedAttention
 from sgjax.models import sharding
 from sgjax.models.config import DTYPE_BYTES, ModelConfig
-from sgjax.models.llama import LlamaWeights, make_kv
+from sgjax.models.layer import LlamaWeights
+from sgjax.models.llama import make_kv
 from sgjax.models.presets import load_preset
 from sgjax.models.weights import from_tensors, tensor_shapes
 

@@ -17,6 +17,7 @@ from sgjax.engine.assemble import build_pages, build_scheduler, page_bytes, whol
 from sgjax.engine.config import (
     CascadeSpec,
     EngineConfig,
+    Int8Spec,
     PlainSpec,
     SharedPrefixSpec,
 )
@@ -39,6 +40,9 @@ from sgjax.kernels.base import Attention
 from sgjax.kernels.select import select_attention
 from sgjax.kernels.sharded import ShardedAttention
 from sgjax.models.config import ModelConfig
+from sgjax.models.dense import select_dense
+from sgjax.models.int8 import quantize
+from sgjax.models.layer import Dense, LlamaWeights
 from sgjax.models.load import LoadedModel, load_model
 from sgjax.models.pull import default_cache_dir
 from sgjax.models.sharding import REPLICATED, TENSOR, fit_config, fit_weights, make_mesh, shardings
@@ -61,6 +65,7 @@ class Parts:
     scheduler: Scheduler
     executor: JaxExecutor
     attention: Attention
+    dense: Dense
     grammars: GrammarCache
     kernels: Kernels
     loop: EngineLoop
@@ -76,6 +81,7 @@ class Parts:
             "device": device.device_kind,
             "executor": self.executor.kind,
             "attention": self.attention.name,
+            "linear": self.dense.name,
             "grammar_kernels": self.kernels.name,
             "grammars": dataclasses.asdict(self.grammars.stats),
             "versions": {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")},
@@ -139,12 +145,19 @@ def build(config: EngineConfig) -> Parts:
             f"attention={attention.name!r} does not do; use siblings: defer"
         )
     shared_prefix = _shared_prefix(config.shared_prefix, attention)
-    config = dataclasses.replace(config, attention=attention.name, shared_prefix=shared_prefix)
+    dense = select_dense(config.linear, attention.name, model.config, degree)
+    weights = model.weights
+    if isinstance(config.weights, Int8Spec):
+        weights = _quantized(model, degree)
+    config = dataclasses.replace(
+        config, attention=attention.name, linear=dense.name, shared_prefix=shared_prefix
+    )
     valid_vocab = min(model.tokenizer.vocab_size, real_vocab)
     executor = JaxExecutor(
         config=model.config,
-        weights=model.weights,
+        weights=dense.prepare(weights),
         attention=attention,
+        dense=dense,
         shared_prefix=shared_prefix,
         ladder=make_ladder(
             config.max_running, config.token_budget, -(-context // size), model.config.vocab_size
@@ -179,6 +192,7 @@ def build(config: EngineConfig) -> Parts:
         scheduler,
         executor,
         attention,
+        dense,
         grammars,
         kernels,
         loop,
@@ -191,6 +205,15 @@ def _split(model: LoadedModel, mesh: Mesh) -> LoadedModel:
     weights = fit_weights(model.weights, model.config, fitted)
     weights = jax.device_put(weights, shardings(weights, mesh))
     return dataclasses.replace(model, config=fitted, weights=weights)
+
+
+def _quantized(model: LoadedModel, degree: int) -> LlamaWeights:
+    if degree > 1:
+        raise UnsupportedBackend(
+            f"weights: int8 is for one device, got mesh: tensor={degree}; use "
+            "weights: {type: stored}"
+        )
+    return quantize(model.weights)
 
 
 def _shared_prefix(spec: SharedPrefixSpec | None, attention: Attention) -> SharedPrefixSpec:

@@ -62,6 +62,25 @@ SharedPrefixSpec = Annotated[PlainSpec | CascadeSpec, Field(discriminator="type"
 
 
 @dataclass(frozen=True)
+class StoredSpec:
+    """Weights of the engine's dtype."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["stored"] = "stored"
+
+
+@dataclass(frozen=True)
+class Int8Spec:
+    """Matrices are rounded to 8 bits when they are loaded, with a scale for 64 columns of a row."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["int8"] = "int8"
+
+
+WeightsSpec = Annotated[StoredSpec | Int8Spec, Field(discriminator="type")]
+
+
+@dataclass(frozen=True)
 class MeshSpec:
     """Over which devices the model is split.
 
@@ -97,7 +116,10 @@ class EngineConfig:
         executor: what runs the steps: JAX on a device, or a simulated device.
         grammar: how constraints are compiled and applied.
         mesh: devices the model is split over.
+        weights: how matrices are kept and multiplied.
         attention: backend of attention; "auto" takes the platform's own.
+        linear: backend of the products with weights; "auto" takes "native" beside attention
+            "cpu_native" where the model allows it, else "xla".
         shared_prefix: whether a step attends once to the pages that its sequences share; None does
             where the backend of attention can.
         seed: of sampling where a request has none, and of random weights.
@@ -122,7 +144,9 @@ class EngineConfig:
     executor: ExecutorSpec = field(default_factory=JaxSpec)
     grammar: GrammarSpec = field(default_factory=GrammarSpec)
     mesh: MeshSpec = field(default_factory=MeshSpec)
+    weights: WeightsSpec = field(default_factory=StoredSpec)
     attention: str = "auto"
+    linear: str = "auto"
     shared_prefix: SharedPrefixSpec | None = None
     seed: int = 0
     warmup: Literal["lazy", "full"] = "lazy"

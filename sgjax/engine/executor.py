@@ -19,14 +19,15 @@ from sgjax.engine.step import StepArrays, step
 from sgjax.kernels.base import Attention
 from sgjax.kernels.batch import Batch
 from sgjax.models.config import ModelConfig
-from sgjax.models.llama import LlamaWeights, make_kv
+from sgjax.models.layer import Dense, LlamaWeights
+from sgjax.models.llama import make_kv
 from sgjax.models.sharding import POOL
 from sgjax.schedule import Plan, StepOutput
 
 # One jitted function for all executors: engines of the same model share its compiled programs.
 _STEP = jax.jit(
     step,
-    static_argnames=("config", "attention", "top", "valid_vocab"),
+    static_argnames=("config", "attention", "top", "valid_vocab", "dense"),
     donate_argnames=("kv",),
 )
 
@@ -53,8 +54,9 @@ class JaxExecutor:
 
     Args:
         config: the model.
-        weights: its weights.
+        weights: its weights, prepared for `dense`.
         attention: the attention backend, chosen once.
+        dense: the backend of all products, chosen once.
         shared_prefix: whether steps attend once to what their sequences share.
         ladder: the shapes steps are packed into.
         num_pages: N pages of K/V.
@@ -70,6 +72,7 @@ class JaxExecutor:
         config: ModelConfig,
         weights: LlamaWeights,
         attention: Attention,
+        dense: Dense,
         shared_prefix: SharedPrefixSpec,
         ladder: Ladder,
         num_pages: int,
@@ -88,6 +91,7 @@ class JaxExecutor:
         self._kv = make_kv(config, num_pages * page_size, kv_dtype, self._platform, pool)
         self._masks = masks
         self._attention = attention
+        self._dense = dense
         self._shared_prefix = shared_prefix
         self._valid_vocab = valid_vocab
         self.shapes: dict[Shape, float] = {}
@@ -148,6 +152,7 @@ class JaxExecutor:
             self._masks.array,
             batch,
             attention=self._attention,
+            dense=self._dense,
             top=shape.top,
             valid_vocab=self._valid_vocab,
         )

@@ -15,6 +15,7 @@ from sgjax.kernels.base import Attention
 from sgjax.kernels.batch import Batch, KVCache
 from sgjax.models import llama
 from sgjax.models.config import ModelConfig
+from sgjax.models.layer import Dense, LlamaWeights
 
 Rows = tuple[jax.Array, jax.Array]
 Results = tuple[jax.Array, jax.Array, jax.Array]
@@ -49,7 +50,7 @@ class StepArrays:
 
 def step(
     config: ModelConfig,
-    weights: llama.LlamaWeights,
+    weights: LlamaWeights,
     kv: KVCache,
     mask_table: jax.Array,
     batch: Batch,
@@ -57,6 +58,7 @@ def step(
     attention: Attention,
     top: int,
     valid_vocab: int,
+    dense: Dense = llama.XLA,
 ) -> tuple[KVCache, StepArrays]:
     """Extend sequences by the batch's tokens and sample the next ones. Donates `kv`.
 
@@ -70,15 +72,17 @@ def step(
         top: alternatives to report beside each log-probability, static; 0 reports none.
         valid_vocab: ids below it are tokens, static; the rest are never sampled and have no
             probability.
+        dense: the backend of all products, static.
 
     Returns:
         The K/V pool with the new tokens, and the step's results.
     """
-    hidden, kv = llama.forward(config, weights, kv, batch, attention)
+    hidden, kv = llama.forward(config, weights, kv, batch, attention, dense)
     B = batch.layout.kv_lens.shape[0]
 
     def head(rows: jax.Array) -> jax.Array:
-        return sampling.mask_padding(llama.logits(config, weights, hidden[rows]), valid_vocab)
+        logits = llama.logits(config, weights, hidden[rows], dense)
+        return sampling.mask_padding(logits, valid_vocab)
 
     raw = head(batch.logit_rows[:B])
     next_token = sampling.sample(raw, mask_table, batch.sampling)

@@ -41,7 +41,7 @@ class CpuNativeAttention:
         k_pool = storage.write(k_pool, k, layout.out_slots)
         v_pool = storage.write(v_pool, v, layout.out_slots)
         like_q = jax.ShapeDtypeStruct(q.shape, q.dtype)  # type: ignore[no-untyped-call]
-        call = jax.ffi.ffi_call(native.TARGET, like_q)
+        call = jax.ffi.ffi_call(native.ATTENTION, like_q)
         out: jax.Array = call(
             q,
             k_pool,

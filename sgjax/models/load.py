@@ -12,7 +12,7 @@ from sgjax.errors import ConfigError, ModelLoadError, UnsupportedBackend
 from sgjax.models import gguf, hf
 from sgjax.models.config import ModelConfig
 from sgjax.models.gguf_file import GgufFile
-from sgjax.models.llama import LlamaWeights
+from sgjax.models.layer import LlamaWeights
 from sgjax.models.presets import load_preset, preset_names
 from sgjax.models.pull import default_cache_dir, pull, pulled_path
 from sgjax.models.weights import from_tensors, random_weights

@@ -16,7 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.models.config import ModelConfig
-from sgjax.models.llama import LlamaWeights
+from sgjax.models.layer import LlamaWeights, plain
 
 VOCAB_BLOCK = 256
 """Sampling looks at blocks of so many ids; a device's share is a whole number of them, or XLA would
@@ -124,7 +124,7 @@ def fit_weights(weights: LlamaWeights, config: ModelConfig, fitted: ModelConfig)
         dataclasses.replace(layer, **{name: repeat(getattr(layer, name)) for name in kv})
         for layer in weights.layers
     ]
-    head = None if weights.head is None else pad(weights.head)
+    head = None if weights.head is None else pad(plain(weights.head))
     return dataclasses.replace(weights, embed=pad(weights.embed), head=head, layers=tuple(layers))
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sgjax.errors import ConfigError, ModelLoadError
 from sgjax.models.config import DTYPE_BYTES, ModelConfig
-from sgjax.models.llama import LayerWeights, LlamaWeights
+from sgjax.models.layer import LayerWeights, LlamaWeights
 
 Read = Callable[[str], NDArray[np.generic]]
 """Returns the tensor of that Hugging Face name ([out, in], any float dtype)."""

@@ -14,7 +14,8 @@ from tokenizers import models, pre_tokenizers
 
 from sgjax.models.config import ModelConfig
 from sgjax.models.gguf import gguf_name
-from sgjax.models.llama import LlamaWeights, rope_frequencies
+from sgjax.models.layer import LlamaWeights
+from sgjax.models.llama import rope_frequencies
 from sgjax.models.weights import from_tensors, tensor_shapes
 from tests.golden import variations
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sgjax.models.config import ModelConfig
-from sgjax.models.llama import LlamaWeights
+from sgjax.models.layer import LlamaWeights
 from tests.kernels.ragged import dense_attention
 
 

@@ -12,7 +12,7 @@ import pytest
 from sgjax.errors import ModelLoadError
 from sgjax.kernels.batch import Batch
 from sgjax.kernels.cpu import CpuAttention
-from sgjax.models import llama
+from sgjax.models import layer, llama
 from sgjax.models.config import LinearScaling, Llama3Scaling, ModelConfig
 from sgjax.models.weights import from_tensors, random_weights, tensor_shapes
 from tests.kernels.ragged import Extend, pack
@@ -97,7 +97,7 @@ def test_bfloat16_follows_float32():
 def test_products_of_bfloat16_are_summed_in_float32(rows):
     x = jnp.asarray(np.random.default_rng(0).standard_normal((rows, 576)), jnp.bfloat16)
     w = jnp.asarray(np.random.default_rng(1).standard_normal((24, 576)), jnp.bfloat16)
-    got = llama.linear(x, w)
+    got = layer.linear(x, w)
     assert got.dtype == jnp.float32
     # A sum rounded to bfloat16 would be off by up to 0.1 here.
     np.testing.assert_allclose(got, np.float32(x) @ np.float32(w).T, rtol=0, atol=1e-3)
@@ -106,9 +106,9 @@ def test_products_of_bfloat16_are_summed_in_float32(rows):
 def test_one_row_is_computed_like_many():
     x = np.random.default_rng(0).standard_normal((3, 24), np.float32)
     w = np.random.default_rng(1).standard_normal((5, 24), np.float32)
-    many = llama.linear(jnp.asarray(x), jnp.asarray(w))
-    assert llama.linear(jnp.asarray(x[:1]), jnp.asarray(w)).shape == (1, 5)
-    np.testing.assert_allclose(llama.linear(jnp.asarray(x[:1]), jnp.asarray(w)), many[:1], 1e-5)
+    many = layer.linear(jnp.asarray(x), jnp.asarray(w))
+    assert layer.linear(jnp.asarray(x[:1]), jnp.asarray(w)).shape == (1, 5)
+    np.testing.assert_allclose(layer.linear(jnp.asarray(x[:1]), jnp.asarray(w)), many[:1], 1e-5)
     np.testing.assert_allclose(many, x @ w.T, rtol=1e-5, atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""C++ attention through XLA's foreign function interface: build, cache, load, register.
+"""C++ kernels through XLA's foreign function interface: build, cache, load, register.
 
 Imports jax.ffi, platformdirs and errors. The library is compiled when it is first asked for,
 against the headers that come with jaxlib, into the user's cache folder; its file's name is a hash
@@ -10,10 +10,12 @@ when it is loaded.
 import ctypes
 import functools
 import hashlib
+import os
 import platform
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -23,16 +25,24 @@ import platformdirs
 from sgjax.errors import UnsupportedBackend
 
 COMPILERS = ("c++", "g++", "clang++")
-TARGET = "sgjax_paged_attention"
-ISAS = ("generic", "avx2", "avx512")
-"""Instruction sets, worst first, as driver.cc numbers them."""
+ATTENTION, BEFORE, AFTER, LOGITS = TARGETS = (
+    "sgjax_paged_attention",
+    "sgjax_before",
+    "sgjax_after",
+    "sgjax_logits",
+)
+"""The calls, by the names XLA knows them by."""
+ISAS = ("generic", "avx2", "avx512", "avx512_bf16")
+"""Instruction sets, worst first, as the drivers number them; attention has no use for the last."""
 
 _FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fno-math-errno", "-w"]
-_LANES = {"generic": 4, "avx2": 8, "avx512": 16}
+_LANES = {"generic": 4, "avx2": 8, "avx512": 16, "avx512_bf16": 16}
+_AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"]
 _MACHINE = {
     "generic": [],
     "avx2": ["-mavx2", "-mfma"],
-    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"],
+    "avx512": _AVX512,
+    "avx512_bf16": [*_AVX512, "-mavx512bf16", "-mavx512vnni"],
 }
 
 
@@ -43,7 +53,7 @@ def find_compiler() -> str | None:
 
 @functools.cache
 def load() -> str:
-    """Build the library unless it is there, and register its call with XLA, once a process.
+    """Build the library unless it is there, and register its calls with XLA, once a process.
 
     Returns:
         The best of `ISAS` that this processor runs.
@@ -52,9 +62,9 @@ def load() -> str:
         UnsupportedBackend: there is no compiler, or it fails; the message says what to do.
     """
     library = ctypes.CDLL(str(build(Path(platformdirs.user_cache_dir("sgjax")) / "native")))
-    function = getattr(library, TARGET)
-    capsule = jax.ffi.pycapsule(function)  # type: ignore[no-untyped-call]
-    jax.ffi.register_ffi_target(TARGET, capsule, platform="cpu")
+    for target in TARGETS:
+        capsule = jax.ffi.pycapsule(getattr(library, target))  # type: ignore[no-untyped-call]
+        jax.ffi.register_ffi_target(target, capsule, platform="cpu")
     return ISAS[library.sgjax_best_isa()]
 
 
@@ -70,7 +80,7 @@ def build(folder: Path) -> Path:
             f"attention='cpu_native' needs a C++ compiler, found none of {', '.join(COMPILERS)}; "
             "install one (Debian: g++, macOS: xcode-select --install) or use attention='cpu'"
         )
-    library = folder / f"attention-{_fingerprint(compiler)}.so"
+    library = folder / f"kernels-{_fingerprint(compiler)}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -93,16 +103,21 @@ def _fingerprint(compiler: str) -> str:
 
 def _compile(compiler: str, folder: Path) -> Path:
     isas = ISAS if platform.machine() in ("x86_64", "AMD64") else ISAS[:1]
-    objects = []
-    for isa in isas:
+    wanted = [("linear", isa) for isa in isas] + [("attend", isa) for isa in isas[:3]]
+    commands, objects = [], []
+    for source, isa in wanted:
         defines = [f"-DSGJAX_ISA={isa}", f"-DSGJAX_LANES={_LANES[isa]}"]
-        objects.append(str(folder / f"{isa}.o"))
-        source = str(_sources() / "attend.cc")
-        _run([compiler, *_FLAGS, *_MACHINE[isa], *defines, "-c", source, "-o", objects[-1]])
+        objects.append(str(folder / f"{source}-{isa}.o"))
+        path = str(_sources() / f"{source}.cc")
+        commands.append([*_MACHINE[isa], *defines, "-c", path, "-o", objects[-1]])
+    for source in ("driver", "layer"):
+        objects.append(str(folder / f"{source}.o"))
+        path = str(_sources() / f"{source}.cc")
+        commands.append([f"-I{jax.ffi.include_dir()}", "-c", path, "-o", objects[-1]])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda command: _run([compiler, *_FLAGS, *command]), commands))
     library = folder / "library.so"
-    driver = str(_sources() / "driver.cc")
-    headers = f"-I{jax.ffi.include_dir()}"
-    _run([compiler, *_FLAGS, headers, "-shared", driver, *objects, "-o", str(library)])
+    _run([compiler, *_FLAGS, "-shared", *objects, "-o", str(library)])
     return library
 
 

@@ -1,7 +1,6 @@
 // Attention of some queries to one range of tokens, by online softmax over tiles of 64 tokens.
 //
-// Written in the vector extensions that GCC and Clang share and compiled once for each instruction
-// set, with SGJAX_ISA naming it and SGJAX_LANES its float32 lanes. All arithmetic is in float32.
+// Compiled once for each instruction set, see vector.h. All arithmetic is in float32.
 //
 // Few rows (decode: the Q query heads of a kv head) take scores as dot products along the head;
 // many rows (query blocks, shared prefixes) first turn the tile of keys, so that scores, too, are
@@ -11,106 +10,18 @@
 
 #include <cmath>
 #include <cstring>
-#include <utility>
 #include <vector>
+
+#include "vector.h"
 
 namespace sgjax {
 namespace SGJAX_ISA {
 namespace {
 
-constexpr int W = SGJAX_LANES;
 constexpr int kTile = 64;     // tokens
 constexpr int kFew = 8;       // up to so many rows, dot products are cheaper than turning the keys
 constexpr int kBlockRows = 6; // of the register block of a product
 constexpr int kBlockVectors = W == 8 ? 2 : 4;
-
-typedef float F __attribute__((vector_size(W * 4)));
-typedef int32_t I __attribute__((vector_size(W * 4)));
-typedef uint32_t U __attribute__((vector_size(W * 4)));
-typedef uint16_t U16 __attribute__((vector_size(W * 2)));
-using Lanes = std::make_integer_sequence<int, W>;
-
-inline F load(const float* p) {
-  F x;
-  std::memcpy(&x, p, sizeof x);
-  return x;
-}
-inline F load(const uint16_t* p) {  // bfloat16 is the upper half of a float32
-  U16 x;
-  std::memcpy(&x, p, sizeof x);
-  return (F)(__builtin_convertvector(x, U) << 16);
-}
-inline void store(float* p, F x) { std::memcpy(p, &x, sizeof x); }
-inline F splat(float x) { return F{} + x; }
-inline float widen(float x) { return x; }
-inline float widen(uint16_t x) {
-  uint32_t bits = uint32_t{x} << 16;
-  float y;
-  std::memcpy(&y, &bits, sizeof y);
-  return y;
-}
-inline uint16_t narrow(float x) {  // to nearest even
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  if (x != x) return uint16_t(bits >> 16 | 64);
-  return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-// exp for x <= 0; exactly 0 below -87, where float32 ends.
-inline F exp_(F x) {
-  const F round = splat(12582912.0f);  // 1.5 * 2^23: adding it leaves an integer in the low bits
-  F n = (x * splat(1.44269504f) + round) - round;
-  F r = x - n * splat(0.693359375f) + n * splat(2.12194440e-4f);
-  F p = splat(1.9875691500e-4f);
-  p = p * r + splat(1.3981999507e-3f);
-  p = p * r + splat(8.3334519073e-3f);
-  p = p * r + splat(4.1665795894e-2f);
-  p = p * r + splat(1.6666665459e-1f);
-  p = p * r + splat(5.0000001201e-1f);
-  p = p * r * r + r + splat(1.0f);
-  I scale = (__builtin_convertvector(n, I) + 127) << 23;
-  return (F)((I)(p * (F)scale) & (x > splat(-87.0f)));
-}
-inline float exp_(float x) { return exp_(splat(x))[0]; }
-
-// Lanes whose bit Half is clear come from a, the others from b moved down; and the reverse.
-template <int Half, int... L>
-inline F low(F a, F b, std::integer_sequence<int, L...>) {
-  return __builtin_shufflevector(a, b, (L & Half ? L - Half + W : L)...);
-}
-template <int Half, int... L>
-inline F high(F a, F b, std::integer_sequence<int, L...>) {
-  return __builtin_shufflevector(a, b, (L & Half ? L + W : L + Half)...);
-}
-
-// Turn W vectors of W lanes: afterwards v[i][j] is what v[j][i] was.
-template <int Half = W / 2>
-inline void turn(F* v) {
-  for (int i = 0; i < W; ++i) {
-    if (i & Half) continue;
-    F a = v[i], b = v[i + Half];
-    v[i] = low<Half>(a, b, Lanes{});
-    v[i + Half] = high<Half>(a, b, Lanes{});
-  }
-  if constexpr (Half > 1) turn<Half / 2>(v);
-}
-
-// Return the vector whose lane i is the sum of the lanes of v[i].
-template <int Half = W / 2>
-inline F sums(F* v) {
-  for (int i = 0; i < Half; ++i) {
-    F a = v[i], b = v[i + Half];
-    v[i] = low<Half>(a, b, Lanes{}) + high<Half>(a, b, Lanes{});
-  }
-  if constexpr (Half > 1) return sums<Half / 2>(v);
-  return v[0];
-}
-
-inline float largest(F x) {
-  float y = x[0];
-  for (int i = 1; i < W; ++i) y = x[i] > y ? x[i] : y;
-  return y;
-}
 
 // c[R, V * W] = (add ? c : 0) + a[R, n] * rows, where rows[i] points to V * W elements.
 template <int R, int V, typename T>
@@ -313,8 +224,8 @@ void run(const Call& call, const Task& task, const State& s) {
     for (int64_t t = 0; t < next; ++t) {  // pages lie anywhere: tell the next tile's in advance
       const int64_t at = offset(start + n + t);
       for (int64_t b = 0; b < bytes; b += 64) {
-        __builtin_prefetch(reinterpret_cast<const char*>(k_pool + at) + b);
-        __builtin_prefetch(reinterpret_cast<const char*>(v_pool + at) + b);
+        __builtin_prefetch(reinterpret_cast<const char*>(k_pool + at) + b, 0, 2);
+        __builtin_prefetch(reinterpret_cast<const char*>(v_pool + at) + b, 0, 2);
       }
     }
     for (int64_t h = 0; h < task.num_heads; ++h) {

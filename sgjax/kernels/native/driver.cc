@@ -27,10 +27,10 @@ struct Isa {
   void (*merge)(const Call&, const Partials&, int64_t, int64_t, int64_t);
 };
 
-// 0 generic, 1 avx2, 2 avx512.
+// 0 generic, 1 avx2, 2 and above avx512.
 Isa isa_of(int64_t level) {
 #if defined(__x86_64__)
-  if (level == 2) return {avx512::attend, avx512::merge};
+  if (level >= 2) return {avx512::attend, avx512::merge};
   if (level == 1) return {avx2::attend, avx2::merge};
 #endif
   return {generic::attend, generic::merge};
@@ -264,12 +264,14 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sgjax_paged_attention, sgjax::attention,
                                   .Attr<int64_t>("page_size")
                                   .Attr<int64_t>("isa"));
 
-// Return the best level of `isa_of` that this processor runs.
+// Return the best level of `native.ISAS` that this processor runs.
 extern "C" int sgjax_best_isa() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-    return 2;
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+    const bool pairs = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+    return pairs ? 3 : 2;
+  }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 1;
 #endif
   return 0;
