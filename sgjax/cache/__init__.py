@@ -40,6 +40,7 @@ from sgjax.cache.spec import (
     build_order,
 )
 from sgjax.cache.table import TableCache
+from sgjax.cache.timed import TimedCache
 from sgjax.cache.variants import ManualCache, NoCache, ThrottledCache
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "TailOptimized",
     "ThrottledCache",
     "ThrottledSpec",
+    "TimedCache",
     "TlruSpec",
     "TreeSpec",
     "build_cache",

@@ -97,6 +97,7 @@ class Parts:
             "plan_s": times.plan_s,
             "device_s": times.device_s,
             "commit_s": times.commit_s,
+            "cache_s": self.pages.cache_s,
             "compilations": len(self.executor.shapes),
             "shapes": [
                 {**dataclasses.asdict(shape), "first_run_s": seconds}

@@ -69,6 +69,7 @@ class SimulatedParts:
             "plan_s": times.plan_s,
             "device_s": times.device_s,
             "commit_s": times.commit_s,
+            "cache_s": self.pages.cache_s,
             "compilations": 0,
             "shapes": [],
         }

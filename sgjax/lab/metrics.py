@@ -88,8 +88,10 @@ METRICS: dict[str, Metric] = {
     "peak_pages": _count("peak pages"),
     "peak_kv_bytes": Metric("peak K/V", "MB", scale=1e-6, lower_is_better=True),
     "overhead_fraction": _rate("host overhead"),
-    "host_us_per_request": Metric("host time a request", "µs CPU"),
-    "peak_host_bytes": Metric("peak memory of the process", "MB", scale=1e-6),
+    "tree_s": Metric("time in the prefix cache", "s", lower_is_better=True),
+    "tree_fraction": _rate("share of the prefix cache in the time"),
+    "host_us_per_request": Metric("host time a request", "µs CPU", lower_is_better=True),
+    "peak_host_bytes": Metric("peak memory of the process", "MB", scale=1e-6, lower_is_better=True),
     "accuracy": _rate("accuracy"),
     "compilations": _count("compilations while timed"),
 }
@@ -117,7 +119,8 @@ def measure(
         completion tokens; `reachable_cache_hit_rate` is below the bound where prompts are equal,
         because the last token of each is computed; `mean_batch_size` is in rows a forward pass;
         `peak_pages` is the most since the engine was built, `peak_kv_bytes` what they hold;
-        `overhead_fraction` is the share of planning and committing in the engine's time.
+        `overhead_fraction` is the share of planning and committing in the engine's time; `tree_s`
+        is measured on this machine's clock, also where the run is simulated.
     """
     outcomes, count = ran.outcomes, _difference(before, after)
     completion = sum(o.completion_tokens for o in outcomes)
@@ -140,6 +143,8 @@ def measure(
         "peak_pages": after["peak_pages"],
         "peak_kv_bytes": after["peak_pages"] * after["page_bytes"],
         "overhead_fraction": host / (host + device) if host + device else 0.0,
+        "tree_s": count["cache_s"],
+        "tree_fraction": count["cache_s"] / elapsed_s,
         "compilations": count["compilations"],
     }
     metrics |= _waits(outcomes)
@@ -183,6 +188,7 @@ COUNTERS = (
     "plan_s",
     "device_s",
     "commit_s",
+    "cache_s",
 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from sgjax.cache import InsertReason, Match, Owner, PagePool, PrefixCache
+from sgjax.cache import InsertReason, Match, Owner, PagePool, PrefixCache, TimedCache
 from sgjax.schedule.sequence import Sequence
 
 _NO_PAGES = np.empty(0, np.int32)
@@ -19,13 +19,19 @@ class PageKeeper:
 
     Args:
         pool: the pages.
-        cache: the prefix cache over the same pool.
+        cache: the prefix cache over the same pool; `self.cache` is the same with a clock on it.
     """
 
     def __init__(self, pool: PagePool, cache: PrefixCache) -> None:
         self.pool = pool
-        self.cache = cache
+        self._timed = TimedCache(cache)
+        self.cache: PrefixCache = self._timed
         self.evicted_pages = 0
+
+    @property
+    def cache_s(self) -> float:
+        """Return the seconds spent in the prefix cache."""
+        return self._timed.seconds
 
     @property
     def capacity_tokens(self) -> int:

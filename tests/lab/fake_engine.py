@@ -39,7 +39,7 @@ class FakeEngine:
                 "evicted_tokens",
             ),
             0,
-        ) | dict.fromkeys(("plan_s", "device_s", "commit_s"), 0.0)
+        ) | dict.fromkeys(("plan_s", "device_s", "commit_s", "cache_s"), 0.0)
 
     def submit(self, requests, hear):
         for index, request in enumerate(requests):

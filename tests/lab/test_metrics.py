@@ -11,7 +11,7 @@ AFTER = BEFORE | {
     "prompt_tokens": 1100, "cached_tokens": 850, "computed_tokens": 350, "forced_tokens": 103,
     "forward_passes": 110, "rows": 140, "compilations": 100, "peak_pages": 77,
     "page_bytes": 1000,
-    "plan_s": 1.5, "commit_s": 1.25, "device_s": 7.25,
+    "plan_s": 1.5, "commit_s": 1.25, "device_s": 7.25, "cache_s": 100.5,
 }  # fmt: skip
 OUTCOMES = tuple(Outcome("A", i < 3, float(i), i / 2, 2) for i in range(4))
 BOUND = HitRateBound(prompt_tokens=1000, tree_tokens=200, least_computed=250)
@@ -27,6 +27,7 @@ def test_metrics_are_differences_of_counters_and_statistics_of_outcomes():
         "reachable_cache_hit_rate": 0.75, "prompt_tokens": 1000,
         "computed_tokens": 250, "completion_tokens": 8, "forced_tokens": 3, "forward_passes": 10,
         "mean_batch_size": 4.0, "peak_pages": 77, "overhead_fraction": 0.25, "accuracy": 0.75,
+        "tree_s": 0.5, "tree_fraction": 0.125,
         "peak_kv_bytes": 77_000, "compilations": 0,
     }  # fmt: skip
     assert metrics == pytest.approx(expected)

@@ -1,0 +1,64 @@
+"""TimedCache: any prefix cache with a clock on it. Imports cache.base and the standard library.
+
+What a tree costs is one of the paper's claims (section 6.3), so every engine measures it. Whoever
+hears the cache's events (the waiting queue's index) is counted with it.
+"""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, final
+
+from sgjax.cache.base import PrefixCache
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@final
+class TimedCache:
+    """Pass everything on and count the seconds that takes; implements `PrefixCache`.
+
+    Attributes:
+        seconds: spent in the cache so far, on this machine's clock.
+    """
+
+    def __init__(self, cache: PrefixCache) -> None:
+        """Put a clock on a cache."""
+        self._cache = cache
+        self.seconds = 0.0
+        self.page_size = cache.page_size
+        self.root = cache.root
+        self.match = self._timed(cache.match)
+        self.peek = self._timed(cache.peek)
+        self.walk = self._timed(cache.walk)
+        self.first_key = self._timed(cache.first_key)
+        self.pin = self._timed(cache.pin)
+        self.unpin = self._timed(cache.unpin)
+        self.insert = self._timed(cache.insert)
+        self.evict = self._timed(cache.evict)
+        self.reset = self._timed(cache.reset)
+        # These are no work of a run: asked while it is put together, or by its checks.
+        self.node, self.listen = cache.node, cache.listen
+        self.foresee, self.check = cache.foresee, cache.check
+
+    @property
+    def num_pages(self) -> int:
+        """Return the number of pages the cache owns."""
+        return self._cache.num_pages
+
+    @property
+    def num_evictable(self) -> int:
+        """Return the number of its pages that `evict` could free now."""
+        return self._cache.num_evictable
+
+    def _timed(self, call: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(call)
+        def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+            started_s = time.perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.seconds += time.perf_counter() - started_s
+
+        return timed
