@@ -11,7 +11,7 @@ def shipped(kind: str) -> Path:
     """Return the folder of `configs/` that holds files of one kind.
 
     Args:
-        kind: "models", "hardware" or "engine".
+        kind: a folder's name, such as "models" or "hardware".
     """
     return _folder("configs") / kind
 

@@ -26,6 +26,7 @@ from typing import Any
 import yaml
 
 from sgjax.errors import ConfigError
+from sgjax.lab.baselines import load_baseline
 from sgjax.lab.expect import parse_expectation
 from sgjax.lab.figures.spec import BarsFigure, FigureConfig
 from sgjax.lab.metrics import METRICS
@@ -47,7 +48,8 @@ class Experiment:
         claim: the sentence under test, with the paper's figure where there is one.
         workloads: by name.
         variants: by name, engine settings that differ from `base`; the key `language` says how
-            programs run (`LanguageSpec`).
+            programs run (`LanguageSpec`), the key `baseline` names settings in configs/baselines
+            that come between.
         base: engine settings of all variants, and their `language`.
         metrics: columns of the table.
         expect: comparisons over `variant.metric`, judged for each workload.
@@ -87,7 +89,7 @@ class Experiment:
 
     def engine_settings(self, variant: str, seed: int) -> dict[str, Any]:
         """Return the engine settings of a variant: `base`, overridden by the variant's own."""
-        settings = _overlay(self.base, self.variants[variant])
+        settings = self._said_of(variant)
         settings.pop("language", None)
         return {**settings, "seed": seed}
 
@@ -97,8 +99,14 @@ class Experiment:
         Raises:
             ConfigError: what the YAML says of it is not valid.
         """
-        said = _overlay(self.base, self.variants[variant]).get("language", {})
+        said = self._said_of(variant).get("language", {})
         return validate(LanguageSpec, said, f"variant {variant!r}: language")
+
+    def _said_of(self, variant: str) -> dict[str, Any]:
+        own = dict(self.variants[variant])
+        baseline = own.pop("baseline", None)
+        settings = self.base if baseline is None else _overlay(self.base, load_baseline(baseline))
+        return _overlay(settings, own)
 
 
 def _overlay(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Literal
 from sgjax.errors import ConfigError
 from sgjax.models.config import ModelConfig
 from sgjax.sim.executor import SimExecutor
-from sgjax.sim.hardware import Hardware, load_hardware
+from sgjax.sim.hardware import Hardware, load_hardware, with_constants
 from sgjax.sim.outputs import FullLengths, Lengths, speak
 from sgjax.sim.roofline import Roofline, fitting_kv_tokens
 from sgjax.tokens.base import Tokenizer
@@ -22,6 +22,8 @@ class SimSpec:
 
     Attributes:
         hardware: a name in configs/hardware.
+        constants: constants of the hardware by name, instead of the file's: slower software on the
+            same device, or a fit.
         model: preset whose architecture is simulated; None takes the engine's `model`.
         tensor: devices that each layer is split over.
         lengths: how long outputs are.
@@ -38,6 +40,7 @@ class SimSpec:
     lengths: Lengths = field(default_factory=FullLengths)
     tokenizer: str = "bytes"
     settle_s: float = 0.002
+    constants: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.tensor < 1 or self.settle_s < 0:
@@ -77,9 +80,9 @@ def build_simulator(
         seed: of output lengths.
 
     Raises:
-        ConfigError: unknown hardware, or weights that do not fit.
+        ConfigError: unknown hardware or constant, or weights that do not fit.
     """
-    hardware = load_hardware(spec.hardware)
+    hardware = with_constants(load_hardware(spec.hardware), spec.constants)
     cost = Roofline(model, hardware, dtype, kv_dtype, spec.tensor)
     fitting = fitting_kv_tokens(model, hardware, dtype, kv_dtype, spec.tensor)
     executor = SimExecutor(speak(tokenizer, spec.lengths, seed), cost)

@@ -4,7 +4,8 @@ HOST. Imports errors, typed and shipped. The YAML files give a public source for
 has one; the others are free and are marked so there.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 
 from sgjax.errors import ConfigError
 from sgjax.shipped import shipped
@@ -68,3 +69,16 @@ def load_hardware(name: str) -> Hardware:
         raise ConfigError(f"unknown hardware {name!r}; {nearest(name, names)}")
     path = shipped("hardware") / f"{name}.yaml"
     return validate(Hardware, load_yaml(path), str(path))
+
+
+def with_constants(hardware: Hardware, constants: Mapping[str, float]) -> Hardware:
+    """Return a device with some of its constants replaced.
+
+    Raises:
+        ConfigError: there is no such constant, or its value is not allowed.
+    """
+    names = [field.name for field in fields(hardware) if field.type is float]
+    for name in constants:
+        if name not in names:
+            raise ConfigError(f"constants: unknown constant {name!r}; {nearest(name, names)}")
+    return replace(hardware, **constants)  # type: ignore[arg-type]  # all of them are floats

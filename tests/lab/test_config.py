@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import sgjax as sgl
 from sgjax.errors import ConfigError
+from sgjax.lab.baselines import baseline_names
 from sgjax.lab.config import load_arms, load_experiment
 from sgjax.lab.reference import Range
 from sgjax.lang.spec import LanguageSpec, SequentialFork
@@ -61,6 +63,27 @@ def test_objects_without_a_tag_change_keys_of_the_bases(write):
     assert experiment.language("full") == LanguageSpec(SequentialFork(), 1)
 
 
+def test_a_baseline_comes_between_base_and_variant(write):
+    own = "full: {baseline: vllm_0_2_5, max_running: 8}"
+    text = MINIMAL.replace("full: {}", own) + "base: {max_running: 4, dtype: float32, page_size: 1}"
+    experiment = load_experiment(write(text), [])
+    settings = experiment.engine_settings("full", seed=0)
+    assert settings["cache"] == {"type": "none"}
+    assert (settings["max_running"], settings["page_size"]) == (8, 16)
+    assert settings["dtype"] == "float32"
+    assert "baseline" not in settings
+    assert experiment.language("full").fork == SequentialFork()
+
+
+@pytest.mark.parametrize("name", baseline_names())
+def test_every_baseline_is_a_valid_simulated_engine(name, write):
+    own = f"full: {{baseline: {name}}}"
+    base = "base: {executor: {type: sim, hardware: a10g, model: llama-2-7b}}"
+    experiment = load_experiment(write(MINIMAL.replace("full: {}", own) + base), [])
+    with sgl.Engine(**experiment.engine_settings("full", seed=0)) as engine:
+        assert engine.get_server_info()["config"]["policy"] == {"type": "fcfs"}
+
+
 def test_without_language_programs_run_as_they_do_by_default(write):
     assert load_experiment(write(MINIMAL), []).language("full") == LanguageSpec()
 
@@ -84,6 +107,7 @@ def test_without_language_programs_run_as_they_do_by_default(write):
         ("variants={}", "variants is empty"),
         ("variants={no-cache: {}}", "must be a name that expectations can use"),
         ("base.seed=3", "'seeds'"),
+        ("variants.full.baseline=vllm_0_2", "baseline 'vllm_0_2'; did you mean 'vllm_0_2_5'"),
         ("base.language.forks=3", "'full': language: unknown key 'forks'; did you mean 'fork'"),
         ("variants.full.language.programs=0", "programs=0"),
         ("name=a/b", "usable as a folder's name"),

@@ -10,6 +10,7 @@ from sgjax.errors import ConfigError
 from sgjax.models.presets import load_preset
 from sgjax.schedule.plan import Plan, PlanRow
 from sgjax.sim import Roofline, Work, fitting_kv_tokens, hardware_names, load_hardware
+from sgjax.sim.hardware import with_constants
 
 LLAMA = load_preset("llama-2-7b").config
 IDEAL = dataclasses.replace(
@@ -117,3 +118,13 @@ def test_every_shipped_device_loads_and_runs_the_7b_model():
 def test_unknown_hardware_names_the_nearest():
     with pytest.raises(ConfigError, match="unknown hardware 'a10'; did you mean 'a10g'"):
         load_hardware("a10")
+
+
+def test_constants_of_a_device_can_be_replaced_by_name():
+    slower = with_constants(IDEAL, {"step_s": 0.5})
+    assert slower == dataclasses.replace(IDEAL, step_s=0.5)
+    assert with_constants(IDEAL, {}) == IDEAL
+    with pytest.raises(ConfigError, match="unknown constant 'steps_s'; did you mean 'step_s'"):
+        with_constants(IDEAL, {"steps_s": 0.5})
+    with pytest.raises(ConfigError, match="must be in"):
+        with_constants(IDEAL, {"usable_memory": 1.5})
