@@ -285,11 +285,35 @@ class TokenLogprob:
         logprob: None for the first reported prompt token, whose distribution was not computed.
         token_id: the token.
         top: (logprob, token id) of the likeliest alternatives, best first.
+        log_mass: of a sampled token, the log of the probability of all tokens that its constraint
+            allowed there; 0 without a constraint.
     """
 
     logprob: float | None
     token_id: TokenId
     top: tuple[tuple[float, TokenId], ...] = ()
+    log_mass: float = 0.0
+
+
+@dataclass(frozen=True)
+class ExactReport:
+    """How an output was drawn from the model's distribution conditioned on its constraint.
+
+    Attributes:
+        enumerated: whether all outputs of the language were weighed, else drawn candidates.
+        weighed: how many outputs were weighed.
+        language_logprob: log of the model's probability of the whole language; estimated where
+            candidates were drawn.
+        conditional_logprob: the output's log-probability, given that the language is kept to.
+        effective_sample_size: what the drawn candidates are worth in independent draws from the
+            conditional distribution, (sum w)^2 / (sum w^2); None where all were enumerated.
+    """
+
+    enumerated: bool
+    weighed: int
+    language_logprob: float
+    conditional_logprob: float
+    effective_sample_size: float | None
 
 
 @dataclass(frozen=True)
@@ -307,6 +331,7 @@ class Completion:
         input_logprobs: one entry per prompt token from `logprob_start` on, where asked.
         output_logprobs: one entry per output token, where asked.
         top_logprobs: alternatives asked for beside each.
+        exact: how it was drawn, with `grammar.sampler: exact`.
         queued_s, ttft_s, e2e_s: seconds from arrival to first admission, to the first output
             token and to the end, on the scheduler's clock.
     """
@@ -324,6 +349,7 @@ class Completion:
     ttft_s: float
     e2e_s: float
     top_logprobs: int = 0
+    exact: ExactReport | None = None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ from sgjax.engine.config import (
     PlainSpec,
     SharedPrefixSpec,
 )
+from sgjax.engine.exact import ExactSampler
 from sgjax.engine.executor import JaxExecutor
+from sgjax.engine.front import Front
 from sgjax.engine.loop import EngineLoop
 from sgjax.engine.masks import MaskTable
 from sgjax.engine.sizing import (
@@ -33,9 +35,10 @@ from sgjax.engine.sizing import (
 )
 from sgjax.errors import UnsupportedBackend
 from sgjax.fsm.cache import GrammarCache, GrammarCompiler
+from sgjax.fsm.grammar import Grammar
 from sgjax.fsm.kernels import Kernels
 from sgjax.fsm.native import load_kernels
-from sgjax.fsm.spec import build_jump
+from sgjax.fsm.spec import ExactSamplerSpec, build_jump
 from sgjax.kernels.base import Attention
 from sgjax.kernels.select import select_attention
 from sgjax.kernels.sharded import ShardedAttention
@@ -66,9 +69,10 @@ class Parts:
     executor: JaxExecutor
     attention: Attention
     dense: Dense
-    grammars: GrammarCache
+    grammars: GrammarCache[Grammar]
     kernels: Kernels
     loop: EngineLoop
+    front: Front
 
     def info(self) -> dict[str, Any]:
         """Return resolved config, device, executor kind and counters (on the loop's thread)."""
@@ -185,6 +189,11 @@ def build(config: EngineConfig) -> Parts:
         config.grammar.reuse,
     )
     loop = EngineLoop(scheduler, executor, grammars=grammars)
+    front: Front = loop
+    if isinstance(config.grammar.sampler, ExactSamplerSpec):
+        front = ExactSampler(
+            loop, grammars, model.tokenizer, config.grammar, config.seed, context, executor.now
+        )
     return Parts(
         config,
         model.config,
@@ -197,6 +206,7 @@ def build(config: EngineConfig) -> Parts:
         grammars,
         kernels,
         loop,
+        front,
     )
 
 

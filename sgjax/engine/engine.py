@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from sgjax.engine.config import EngineConfig, JaxSpec, resolve
+from sgjax.engine.front import Front
 from sgjax.engine.inputs import Call, RequestIds, read_call
 from sgjax.engine.loop import EngineLoop
 from sgjax.engine.results import Result, refusal, result_of
@@ -45,6 +46,11 @@ class Parts(Protocol):
         """Return the running loop."""
         ...
 
+    @property
+    def front(self) -> Front:
+        """Return where requests go in: the loop, or what stands before it."""
+        ...
+
     def info(self) -> dict[str, Any]:
         """Return resolved config, device and counters (on the loop's thread)."""
         ...
@@ -75,6 +81,7 @@ class Engine:
         self.config: EngineConfig = resolve(config, overrides)
         self._parts = _build(self.config)
         self._loop = self._parts.loop
+        self._front = self._parts.front
         # An engine that nobody shuts down ends with its last reference.
         weakref.finalize(self, self._loop.stop).atexit = False
         self._ids = RequestIds()
@@ -209,7 +216,7 @@ class Engine:
             requests: with ids from `new_id`.
             hear: called on the loop's thread with a request's index and its delta or error.
         """
-        self._loop.submit(
+        self._front.submit(
             [(r, lambda heard, i=i: hear(i, heard)) for i, r in enumerate(requests)]  # type: ignore[misc]
         )
 
@@ -244,7 +251,7 @@ class Engine:
 
     def abort(self, rid: str) -> None:
         """Abort a request by the id its results carry; nothing happens if it is over."""
-        self._loop.abort(rid)
+        self._front.abort(rid)
 
     def now(self) -> float:
         """Return the engine's clock in seconds: virtual where it is simulated."""
@@ -357,7 +364,7 @@ class Engine:
 
     def _abort_all(self, call: Call) -> None:
         for request_id in call.ids:
-            self._loop.abort(request_id)
+            self._front.abort(request_id)
 
 
 def _build(config: EngineConfig) -> Parts:

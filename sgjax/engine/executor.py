@@ -134,6 +134,7 @@ class JaxExecutor:
         return StepOutput(
             next_token=np.where(sampled, arrays.next_token[slots], -1),
             logprob=arrays.logprob[slots],
+            log_mass=arrays.log_mass[slots],
             top_ids=arrays.top_ids[slots],
             top_logprobs=arrays.top_logprobs[slots],
             target_logprob=arrays.target_logprob[:num_targets],

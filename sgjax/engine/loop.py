@@ -52,7 +52,7 @@ class EngineLoop:
         scheduler: Scheduler,
         executor: Executor,
         settle_s: float = 0.0,
-        grammars: GrammarCache | None = None,
+        grammars: GrammarCache[Grammar] | None = None,
     ) -> None:
         self._grammars = grammars
         # Requests whose constraint is being compiled, by id.
@@ -88,6 +88,14 @@ class EngineLoop:
     def release_hint(self, hint_id: str, followers: int | None) -> None:
         """Stop expecting so many followers of a hint; None: all that were not submitted."""
         self._inbox.put(lambda: self._scheduler.release_hint(hint_id, followers))
+
+    def post(self, function: Callable[[], None]) -> None:
+        """Run a function on the loop's thread, between two steps; an error in it ends the engine.
+
+        Raises:
+            SgjaxError: the loop was stopped.
+        """
+        self._put(function)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the loop's thread, between two steps, and return its result."""

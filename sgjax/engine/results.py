@@ -1,5 +1,6 @@
 """From completions to what `Engine.generate` returns. Imports types and tokens."""
 
+import dataclasses
 from typing import Any
 
 from sgjax.tokens.base import Tokenizer
@@ -20,6 +21,8 @@ def result_of(completion: Completion, tokenizer: Tokenizer) -> Result:
         "e2e_latency_s": completion.e2e_s,
         "ttft_s": completion.ttft_s,
     }
+    if completion.exact is not None:
+        meta["exact"] = dataclasses.asdict(completion.exact)
     for side, entries in (
         ("input", completion.input_logprobs),
         ("output", completion.output_logprobs),

@@ -77,6 +77,20 @@ def apply_masks(logits: jax.Array, mask_table: jax.Array, sampling: Sampling) ->
     return jnp.where(allowed == 1, logits, -jnp.inf)
 
 
+def log_mass(logits: jax.Array, mask_table: jax.Array, sampling: Sampling) -> jax.Array:
+    """Return f32[B] log of the probability that the masks leave; 0 unless wanted and masked."""
+    wanted = sampling.wants_logprob & (sampling.mask_row != 0)
+
+    def measure(logits: jax.Array) -> jax.Array:
+        left = log_normalizer(apply_masks(logits, mask_table, sampling)) - log_normalizer(logits)
+        return jnp.where(wanted, left, 0.0)
+
+    mass: jax.Array = jax.lax.cond(
+        wanted.any(), measure, lambda x: jnp.zeros(x.shape[0], jnp.float32), logits
+    )
+    return mass
+
+
 def argmax(logits: jax.Array) -> jax.Array:
     """Return the lowest id i32[R] of the largest logit in each row."""
     # XLA's CPU argmax compares pair by pair; its maximum is ten times faster. So take the maxima

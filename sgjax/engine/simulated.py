@@ -12,9 +12,14 @@ from typing import Any
 
 from sgjax.engine.assemble import build_pages, build_scheduler, page_bytes, whole_pages
 from sgjax.engine.config import EngineConfig, MeshSpec
+from sgjax.engine.front import Front
 from sgjax.engine.loop import EngineLoop
 from sgjax.errors import ConfigError
-from sgjax.fsm.spec import GrammarSpec
+from sgjax.fsm.cache import GrammarCache, GrammarCompiler
+from sgjax.fsm.grammar import Grammar
+from sgjax.fsm.kernels import Kernels
+from sgjax.fsm.native import load_kernels
+from sgjax.fsm.spec import ExactSamplerSpec, build_jump
 from sgjax.models.config import ModelConfig
 from sgjax.models.gguf_file import GgufFile
 from sgjax.models.presets import load_preset, preset_names
@@ -29,6 +34,7 @@ from sgjax.sim.trace import Arrival
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.byte import ByteTokenizer
 from sgjax.tokens.gguf import tokenizer_from_gguf
+from sgjax.types import Constraint
 
 _ANY_ID = 2**31
 """Traces make up token ids, and nothing computes with them: only int32 limits them."""
@@ -44,7 +50,10 @@ class SimulatedParts:
     pages: PageKeeper
     scheduler: Scheduler
     simulator: Simulator
+    grammars: GrammarCache[Grammar]
+    kernels: Kernels
     loop: EngineLoop
+    front: Front
 
     def info(self) -> dict[str, Any]:
         """Return resolved config, device and counters; `clock_s` is the virtual clock."""
@@ -57,6 +66,8 @@ class SimulatedParts:
             "executor": self.simulator.executor.kind,
             "clock_s": self.simulator.executor.now(),
             "attention": "none",
+            "grammar_kernels": self.kernels.name,
+            "grammars": dataclasses.asdict(self.grammars.stats),
             "versions": {"numpy": metadata.version("numpy")},
             **dataclasses.asdict(stats),
             "cache_hit_rate": stats.cached_tokens / max(stats.prompt_tokens, 1),
@@ -90,8 +101,11 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
         ConfigError: unknown model or hardware, weights that do not fit, a context beyond the
             model's.
     """
-    if config.grammar != GrammarSpec():
-        raise ConfigError("grammar is not simulated; leave it out with executor: sim")
+    if isinstance(config.grammar.sampler, ExactSamplerSpec):
+        raise ConfigError(
+            "grammar.sampler: exact needs a model's probabilities, which executor: sim does not "
+            "have; use sampler: local"
+        )
     if config.shared_prefix is not None or config.mesh != MeshSpec():
         raise ConfigError(
             "shared_prefix and mesh belong to executor: jax; leave them out with executor: sim"
@@ -118,9 +132,23 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
         max_context_len=context,
     )
     pages = build_pages(config)
-    scheduler = build_scheduler(config, pages, tokenizer, _ANY_ID, simulator.executor.now)
-    loop = EngineLoop(scheduler, simulator.executor, settle_s=spec.settle_s)
-    return SimulatedParts(config, model, tokenizer, pages, scheduler, simulator, loop)
+    executor = simulator.executor
+    jump = build_jump(config.grammar.jump, tokenizer)
+    scheduler = build_scheduler(config, pages, tokenizer, _ANY_ID, executor.now, jump)
+    kernels = load_kernels(config.grammar.kernels, default_cache_dir() / "native")
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, kernels, config.grammar)
+
+    def compile_constraint(constraint: Constraint) -> Grammar:
+        grammar = compiler(constraint)
+        executor.advance_to(executor.now() + spec.compile_s)
+        return grammar
+
+    # On the loop's own thread, so that the virtual clock waits for it.
+    grammars = GrammarCache(compile_constraint, config.grammar.reuse, num_threads=0)
+    loop = EngineLoop(scheduler, executor, settle_s=spec.settle_s, grammars=grammars)
+    return SimulatedParts(
+        config, model, tokenizer, pages, scheduler, simulator, grammars, kernels, loop, loop
+    )
 
 
 def _architecture(model: str) -> ModelConfig:

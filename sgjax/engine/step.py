@@ -31,7 +31,8 @@ class StepArrays:
     Attributes:
         next_token: i32[B].
         logprob: f32[B] under the raw distribution; 0 in steps in which no row wants it, and so
-            are the next two.
+            are the next three.
+        log_mass: f32[B] log of what a row's masks left of that distribution.
         top_ids: i32[B, top] likeliest ids.
         top_logprobs: f32[B, top].
         target_logprob: f32[X].
@@ -41,6 +42,7 @@ class StepArrays:
 
     next_token: jax.Array
     logprob: jax.Array
+    log_mass: jax.Array
     top_ids: jax.Array
     top_logprobs: jax.Array
     target_logprob: jax.Array
@@ -103,6 +105,7 @@ def step(
     return kv, StepArrays(
         next_token=next_token,
         logprob=logprob,
+        log_mass=sampling.log_mass(raw, mask_table, batch.sampling),
         top_ids=top_ids,
         top_logprobs=top_logprobs,
         target_logprob=target_logprob,

@@ -9,8 +9,9 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from sgjax.errors import GrammarError
 from sgjax.fsm.canonical import CanonicalGrammar, CanonicalPairs
@@ -23,6 +24,8 @@ from sgjax.fsm.spec import CanonicalMaskSpec, GrammarSpec
 from sgjax.fsm.vocabulary import Vocabulary
 from sgjax.tokens.base import Tokenizer
 from sgjax.types import Constraint, ConstraintKind
+
+T = TypeVar("T")
 
 
 class GrammarCompiler:
@@ -115,19 +118,19 @@ class GrammarStats:
     compile_s: float = 0.0
 
 
-class GrammarCache:
-    """Hand out grammars by constraint; thread-safe.
+class GrammarCache(Generic[T]):
+    """Hand out grammars, or what else is made of a constraint, by constraint; thread-safe.
 
     Args:
-        compiler: compiles one.
+        compiler: makes one.
         reuse: compile each constraint once; else anew at every request (an ablation).
         max_grammars: the least recently used beyond it are forgotten.
-        num_threads: compilers at once.
+        num_threads: compilers at once; 0 compiles on the caller's thread.
     """
 
     def __init__(
         self,
-        compiler: Callable[[Constraint], Grammar],
+        compiler: Callable[[Constraint], T],
         reuse: bool = True,
         max_grammars: int = 1024,
         num_threads: int = 2,
@@ -135,12 +138,16 @@ class GrammarCache:
         self._compiler = compiler
         self._reuse = reuse
         self._max_grammars = max_grammars
-        self._futures: dict[Constraint, Future[Grammar]] = {}
-        self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="sgjax-grammar")
+        self._futures: dict[Constraint, Future[T]] = {}
+        self._lock = threading.RLock()  # the caller's thread may hold it when it compiles
+        self._pool: Executor = (
+            ThreadPoolExecutor(num_threads, thread_name_prefix="sgjax-grammar")
+            if num_threads
+            else _AtOnce()
+        )
         self.stats = GrammarStats()
 
-    def request(self, constraint: Constraint) -> "Future[Grammar]":
+    def request(self, constraint: Constraint) -> "Future[T]":
         """Return the grammar's future; who asks for a constraint being compiled shares it."""
         with self._lock:
             self.stats.requests += 1
@@ -157,7 +164,7 @@ class GrammarCache:
         """Stop the threads; what is being compiled is finished first."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _compile(self, constraint: Constraint) -> Grammar:
+    def _compile(self, constraint: Constraint) -> T:
         started_s = time.monotonic()
         try:
             grammar = self._compiler(constraint)
@@ -169,6 +176,18 @@ class GrammarCache:
             self.stats.compiled += 1
             self.stats.compile_s += time.monotonic() - started_s
         return grammar
+
+
+class _AtOnce(Executor):
+    """Runs what is submitted on the thread that submits it."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 def _read_choices(source: str) -> list[str]:

@@ -17,6 +17,7 @@ from sgjax.errors import GrammarError
 from sgjax.fsm.grammar import FsmGrammar
 from sgjax.fsm.jump import encode_bytes
 from sgjax.fsm.kernels import Ints, RowStore
+from sgjax.fsm.utf8 import ByteDfa
 from sgjax.fsm.vocabulary import Vocabulary, pack_ids, unpack_ids
 from sgjax.tokens.base import Tokenizer
 
@@ -118,6 +119,11 @@ class CanonicalGrammar:
                 "no text of the pattern can be written in the tokenizer's own tokens; use "
                 "grammar.mask: all"
             )
+
+    @property
+    def dfa(self) -> ByteDfa:
+        """Return the automaton of all texts."""
+        return self._inner.dfa
 
     def for_request(self) -> "CanonicalGrammar":
         """Return this grammar: it is shared by all requests."""

@@ -38,6 +38,11 @@ class Grammar(Protocol):
         """Return u32[U, W] distinct masks; lazy grammars append to it, rows never change."""
         ...
 
+    @property
+    def dfa(self) -> ByteDfa | None:
+        """Return the automaton over the bytes of its texts; None where the package keeps it."""
+        ...
+
     def for_request(self) -> "Grammar":
         """Return the grammar that one request steps through: itself, where states are shared."""
         ...

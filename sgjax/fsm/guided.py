@@ -68,6 +68,7 @@ class GuidedGrammar:
     """
 
     start = 0
+    dfa = None
 
     def __init__(
         self,

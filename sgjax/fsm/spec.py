@@ -66,10 +66,42 @@ class CanonicalMaskSpec:
     type: Literal["canonical"] = "canonical"
 
 
+@dataclass(frozen=True)
+class LocalSamplerSpec:
+    """Mask the logits, renormalise what is left, draw a token: what every masking engine does."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["local"] = "local"
+
+
+@dataclass(frozen=True)
+class ExactSamplerSpec:
+    """Draw whole outputs from the model's distribution, conditioned on the language.
+
+    Attributes:
+        max_strings: a language of so many texts at most is enumerated.
+        candidates: outputs that are drawn locally and resampled where it is larger.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["exact"] = "exact"
+    max_strings: int = 256
+    candidates: int = 32
+
+    def __post_init__(self) -> None:
+        for name in ("max_strings", "candidates"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"grammar.sampler.{name}={getattr(self, name)} must be at least 1"
+                )
+
+
 JumpSpec = Annotated[
     NoJumpSpec | RetokenizeSpec | TokensSpec | StringSpec, Field(discriminator="type")
 ]
 MaskSpec = Annotated[AllMaskSpec | CanonicalMaskSpec, Field(discriminator="type")]
+
+SamplerSpec = Annotated[LocalSamplerSpec | ExactSamplerSpec, Field(discriminator="type")]
 
 
 @dataclass(frozen=True)
@@ -79,6 +111,7 @@ class GrammarSpec:
     Attributes:
         jump: what happens where text is forced.
         mask: which tokenisations are allowed.
+        sampler: `local` draws token by token, `exact` whole outputs.
         level: `byte`, or `char` for the paper's automaton over characters.
         unicode: `\\w`, `\\d`, `\\s` and case are Unicode's; else ASCII's, as in the paper.
         reuse: compile each constraint once; else for each request.
@@ -97,6 +130,7 @@ class GrammarSpec:
 
     jump: JumpSpec = field(default_factory=TokensSpec)
     mask: MaskSpec = field(default_factory=AllMaskSpec)
+    sampler: SamplerSpec = field(default_factory=LocalSamplerSpec)
     level: Level = "byte"
     unicode: bool = False
     reuse: bool = True

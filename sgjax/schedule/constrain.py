@@ -6,10 +6,11 @@ else. Where a jump replaces tokens (mode `retokenize`), their K/V is dropped.
 """
 
 from collections.abc import Sequence as Tokens
+from itertools import accumulate
 
 from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.fsm.grammar import Grammar
-from sgjax.fsm.jump import Jump, JumpMode
+from sgjax.fsm.jump import Jump, JumpMode, encode_bytes
 from sgjax.schedule.pages import PageKeeper
 from sgjax.schedule.sequence import Sequence
 from sgjax.schedule.stats import SchedulerStats
@@ -77,6 +78,17 @@ class Constrainer:
             return FinishReason(FinishKind.STOP)
         return None
 
+    def count_split_jumps(self, seq: Sequence) -> None:
+        """Count the jumps of a finished sequence that ended inside a token of its text."""
+        if not seq.jump_ends:
+            return
+        output = seq.tokens.view(seq.num_prompt).tolist()
+        text = self._bytes([t for t in output if t not in self._tokenizer.end_ids])
+        own = encode_bytes(self._tokenizer, text)
+        if own is not None:
+            ends = set(accumulate(len(self._tokenizer.token_bytes(t)) for t in own))
+            self._stats.split_jumps += sum(end not in ends for end in seq.jump_ends)
+
     def _forward(self, seq: Sequence, room: int) -> str | None:
         """Append forced text while there is any; return the stop string it completes, if so."""
         grammar = seq.grammar
@@ -122,9 +134,12 @@ class Constrainer:
         self._stats.jumps += 1
         self._stats.forced_tokens += len(jump.append)
         self._stats.rolled_back_tokens += replaced
+        self._stats.saved_passes += len(jump.append) - replaced
         assert seq.output is not None
         old = self._bytes(output[jump.keep :])
-        return seq.output.append_forced(self._bytes(jump.append)[len(old) :])
+        stop = seq.output.append_forced(self._bytes(jump.append)[len(old) :])
+        seq.jump_ends.append(seq.output.num_bytes)
+        return stop
 
     def _bytes(self, tokens: Tokens[int]) -> bytes:
         return b"".join([self._tokenizer.token_bytes(t) for t in tokens])

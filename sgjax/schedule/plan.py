@@ -68,6 +68,8 @@ class StepOutput:
     Attributes:
         next_token: i32[B] sampled ids, -1 where the row asked for none.
         logprob: f32[B] raw log-probability of each sampled id.
+        log_mass: f32[B] log of the raw probability that a constraint's mask left to it; 0 unless
+            the row has one and wants log-probabilities.
         top_ids: i32[B, K] likeliest ids at the sampled position; K = 0 unless asked.
         top_logprobs: f32[B, K] their log-probabilities.
         target_logprob: f32[X] prompt log-probabilities: rows' `targets`, concatenated.
@@ -78,6 +80,7 @@ class StepOutput:
 
     next_token: NDArray[np.int32]
     logprob: NDArray[np.float32]
+    log_mass: NDArray[np.float32]
     top_ids: NDArray[np.int32]
     top_logprobs: NDArray[np.float32]
     target_logprob: NDArray[np.float32]

@@ -430,7 +430,8 @@ class Scheduler:
             seq.first_token_s = self._now()
         if request.return_logprob:
             top = _top(out.top_logprobs[index], out.top_ids[index], request.top_logprobs)
-            seq.output_logprobs.append(TokenLogprob(float(out.logprob[index]), token, top))
+            logprob, mass = float(out.logprob[index]), float(out.log_mass[index])
+            seq.output_logprobs.append(TokenLogprob(logprob, token, top, mass))
         if token in seq.end_ids:
             self._finish(seq, FinishReason(FinishKind.STOP, token))
         elif stop is not None:
@@ -467,6 +468,8 @@ class Scheduler:
         else:
             self._release_followers(seq)
         aborted = reason.kind is FinishKind.ABORT
+        if not aborted:
+            self._constrainer.count_split_jumps(seq)
         self.stats.aborted += aborted
         self.stats.finished += not aborted
         self.stats.completion_tokens += seq.num_output

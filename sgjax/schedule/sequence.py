@@ -107,6 +107,7 @@ class Sequence:
         end_ids: ids that end this output.
         ended: finished, failed or aborted; a step in flight may still hold a row of it.
         forced: output tokens appended by jump-forward.
+        jump_ends: where jumps ended, in bytes of the output.
         grammar: the compiled constraint, or None.
         grammar_state: its state after the output so far.
         seed: the sample's seed.
@@ -128,6 +129,7 @@ class Sequence:
         "grammar",
         "grammar_state",
         "input_logprobs",
+        "jump_ends",
         "matched",
         "max_tokens",
         "node",
@@ -168,6 +170,7 @@ class Sequence:
         self.end_ids = end_ids
         self.ended = False
         self.forced = 0
+        self.jump_ends: list[int] = []
         self.grammar: Grammar | None = None
         self.grammar_state = 0
         self.seed = seed

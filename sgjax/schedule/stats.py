@@ -14,8 +14,12 @@ class SchedulerStats:
         computed_tokens: new tokens over all steps.
         completion_tokens: output tokens of all requests.
         jumps: how often forced text was appended.
-        forced_tokens: output tokens appended by jump-forward; each saves a pass of its row.
-        rolled_back_tokens: output tokens that a jump replaced; each takes such a pass back.
+        split_jumps: jumps that ended inside a token of the finished output's own tokenisation;
+            outputs that are no whole text are left out.
+        forced_tokens: output tokens appended by jump-forward.
+        rolled_back_tokens: output tokens that a jump replaced.
+        saved_passes: passes of a row that jumps saved: an output's tokens less those sampled for
+            it, so forced less rolled back tokens; below 0 where jumps cost more than they bring.
         forward_passes: steps.
         rows: rows over all steps; rows / forward_passes is the mean batch size.
         retractions: sequences sent back to the queue.
@@ -30,8 +34,10 @@ class SchedulerStats:
     computed_tokens: int = 0
     completion_tokens: int = 0
     jumps: int = 0
+    split_jumps: int = 0
     forced_tokens: int = 0
     rolled_back_tokens: int = 0
+    saved_passes: int = 0
     forward_passes: int = 0
     rows: int = 0
     retractions: int = 0

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sgjax.errors import ConfigError
 from sgjax.models.config import ModelConfig
+from sgjax.sim.constrained import keep_constraints
 from sgjax.sim.executor import SimExecutor
 from sgjax.sim.hardware import Hardware, load_hardware, with_constants
 from sgjax.sim.outputs import FullLengths, Lengths, speak
@@ -26,10 +27,12 @@ class SimSpec:
             same device, or a fit.
         model: preset whose architecture is simulated; None takes the engine's `model`.
         tensor: devices that each layer is split over.
-        lengths: how long outputs are.
+        lengths: how long unconstrained outputs are.
         tokenizer: "bytes", or a model (preset or .gguf file) whose vocabulary counts the tokens.
         settle_s: real seconds in which no program may have spoken before time goes on: simulated
             steps take no time, so programs need a moment to answer what they heard.
+        compile_s: simulated seconds that the host compiles a constraint, before which no further
+            step begins.
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -41,11 +44,13 @@ class SimSpec:
     tokenizer: str = "bytes"
     settle_s: float = 0.002
     constants: dict[str, float] = field(default_factory=dict)
+    compile_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.tensor < 1 or self.settle_s < 0:
+        if self.tensor < 1 or self.settle_s < 0 or self.compile_s < 0:
             raise ConfigError(
-                f"tensor={self.tensor}, settle_s={self.settle_s}: at least 1 and 0 are needed"
+                f"tensor={self.tensor}, settle_s={self.settle_s}, compile_s={self.compile_s}: at "
+                "least 1, 0 and 0 are needed"
             )
 
 
@@ -77,7 +82,7 @@ def build_simulator(
         tokenizer: of the texts that the simulated model answers with.
         dtype: of weights and activations.
         kv_dtype: of keys and values.
-        seed: of output lengths.
+        seed: of output lengths and of constrained texts.
 
     Raises:
         ConfigError: unknown hardware or constant, or weights that do not fit.
@@ -85,5 +90,6 @@ def build_simulator(
     hardware = with_constants(load_hardware(spec.hardware), spec.constants)
     cost = Roofline(model, hardware, dtype, kv_dtype, spec.tensor)
     fitting = fitting_kv_tokens(model, hardware, dtype, kv_dtype, spec.tensor)
-    executor = SimExecutor(speak(tokenizer, spec.lengths, seed), cost)
+    script = keep_constraints(speak(tokenizer, spec.lengths, seed), tokenizer, seed)
+    executor = SimExecutor(script, cost)
     return Simulator(executor, cost, hardware, fitting)

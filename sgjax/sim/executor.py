@@ -52,6 +52,7 @@ class SimExecutor:
         return StepOutput(
             next_token=np.array(tokens, np.int32),
             logprob=np.zeros(B, np.float32),
+            log_mass=np.zeros(B, np.float32),
             top_ids=np.zeros((B, 0), np.int32),
             top_logprobs=np.zeros((B, 0), np.float32),
             target_logprob=np.zeros(X, np.float32),

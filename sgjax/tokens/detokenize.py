@@ -63,6 +63,11 @@ class OutputText:
         """Return all text so far, held back or not; after `finish` the final text."""
         return self._data.decode("utf-8", "replace")
 
+    @property
+    def num_bytes(self) -> int:
+        """Return the length of the text so far."""
+        return len(self._data)
+
     def append(self, token_id: int) -> str | None:
         """Feed one output token.
 

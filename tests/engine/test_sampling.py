@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -236,3 +237,15 @@ def test_top_logprobs_are_those_of_the_log_softmax():
     np.testing.assert_allclose(values, -np.sort(-want, axis=1)[:, :5], rtol=1e-5, atol=1e-5)
     none, empty = sampling.top_logprobs(jnp.asarray(logits), normalizer, 0)
     assert none.shape == empty.shape == (B, 0)
+
+
+def test_the_mass_that_masks_leave_is_the_sum_of_what_they_allow() -> None:
+    logits = random_logits()
+    allowed = np.random.default_rng(3).random((2, V)) < 0.3
+    bits = np.pad(allowed, ((0, 0), (0, -V % 32))).reshape(2, -1, 32)
+    table = np.concatenate([ALL, (bits * (1 << np.arange(32))).sum(-1).astype(np.uint32)])
+    rows, wanted = np.array([1, 2, 0, 1], np.int32), np.array([True, True, True, False])
+    mass = jax.jit(sampling.log_mass)(logits, table, plain(mask_row=rows, wants_logprob=wanted))
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    expected = [math.log(p[0, allowed[0]].sum()), math.log(p[1, allowed[1]].sum()), 0, 0]
+    np.testing.assert_allclose(mass, expected, atol=1e-5)

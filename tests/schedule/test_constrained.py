@@ -130,6 +130,41 @@ def test_outputs_match_their_patterns_and_plain_rows_are_as_alone(kind, mode, pa
     assert stats.retractions > 0 or mode != "none"
     assert (stats.forced_tokens > 0) == (mode != "none")
     assert (stats.rolled_back_tokens > 0) == (mode == "retokenize")
+    assert stats.saved_passes == stats.forced_tokens - stats.rolled_back_tokens
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_saved_passes_are_the_output_tokens_that_no_pass_was_made_for(mode) -> None:
+    bench = Bench(byte_level(), MODES[mode], running=1)
+    for i, pattern in enumerate(PATTERNS * 2):
+        bench.add(f"r{i}", [5 + i], pattern)
+    done = bench.run()
+    stats = bench.scheduler.stats
+    # One row at a time and no prompt that is cut: each pass but none other samples one token.
+    assert stats.forward_passes == stats.rows
+    assert stats.saved_passes == sum(len(c.output_ids) for c in done.values()) - stats.rows
+    assert (stats.saved_passes == 0) == (mode == "none")
+
+
+def test_a_jump_that_the_own_tokens_of_the_text_reach_over_is_counted() -> None:
+    tokenizer = byte_level()
+    pattern = r"(red|blue) (car|bike)"
+    text = {"red car": b"red ", "red bike": b"red ", "blue car": b"blue ", "blue bike": b"blue "}
+    for mode in MODES:
+        bench = Bench(tokenizer, MODES[mode])
+        for i in range(12):
+            bench.add(f"r{i}", [5 + i], pattern)
+        done = bench.run()
+        split = 0
+        for completion in done.values():
+            own, at, ends = tokenizer.encode(completion.text), 0, set()
+            for token in own:
+                at += len(tokenizer.token_bytes(token))
+                ends.add(at)
+            assert len(text[completion.text]) not in ends  # the space begins the second word
+            # What must follow the first word is the space, up to which these two modes jump.
+            split += mode in ("retokenize", "string")
+        assert bench.scheduler.stats.split_jumps == split, mode
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
