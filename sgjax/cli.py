@@ -17,6 +17,7 @@ from rich.table import Column, Table
 from typer.core import TyperGroup
 
 from sgjax.errors import ConfigError, SgjaxError
+from sgjax.lab.views.cli import views
 
 if TYPE_CHECKING:
     from sgjax.lab.config import Experiment
@@ -44,6 +45,7 @@ app = typer.Typer(
 )
 models = typer.Typer(no_args_is_help=True, help="Presets, checkpoints, architectures.")
 app.add_typer(models, name="models")
+app.add_typer(views, name="view")
 
 
 def _print_version(wanted: bool) -> None:

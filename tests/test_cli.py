@@ -136,3 +136,24 @@ def test_run_fetches_the_checkpoints_of_its_variants_once(invoke, monkeypatch, t
     monkeypatch.setattr(cli, "_fetch_model", lambda model, console: pulled.append(model))
     assert invoke("run", QUICKSTART, SMALL, "--out", tmp_path).exit_code == 0
     assert pulled == ["smollm2-135m"]
+
+
+def test_view_figure3_writes_a_page(invoke, tmp_path):
+    done = invoke("view", "figure3", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "step 9" in (tmp_path / "figure3.html").read_text()
+
+
+def test_view_run_records_a_variant_and_draw_draws_it_again(invoke, tmp_path):
+    done = invoke("view", "run", "experiments/starvation.yaml", "--first", 5, "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    pages = {name: (tmp_path / name).read_text() for name in ("tree.html", "schedule.html")}
+    (tmp_path / "tree.html").unlink()
+    assert invoke("view", "draw", tmp_path / "recording.json").exit_code == 0
+    assert {name: (tmp_path / name).read_text() for name in pages} == pages
+
+
+def test_view_run_names_the_arms_there_are(invoke, tmp_path):
+    done = invoke("view", "run", "experiments/starvation.yaml", "--arm", "measured")
+    assert done.exit_code == 1
+    assert "has ['simulated']" in done.stderr

@@ -19,7 +19,7 @@ from sgjax.engine.loop import EngineLoop
 from sgjax.engine.results import Result, refusal, result_of
 from sgjax.engine.simulated import SimulatedParts, build_simulated
 from sgjax.errors import UnsupportedBackend
-from sgjax.schedule import Scheduler
+from sgjax.schedule import Scheduler, Watcher
 from sgjax.sim.replay import Served
 from sgjax.sim.trace import Arrival
 from sgjax.tokens.base import Tokenizer
@@ -235,6 +235,10 @@ class Engine:
                 "a trace is replayed in virtual time; build the engine with executor: {type: sim}"
             )
         return self._loop.call(lambda: parts.replay(trace))
+
+    def watch(self, watcher: Watcher) -> None:
+        """Show a watcher every change of the cache and every step from now on."""
+        self._loop.call(lambda: self._parts.scheduler.watch(watcher))
 
     def new_id(self) -> str:
         """Return a request id that is unique in this engine."""

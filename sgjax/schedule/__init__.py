@@ -12,6 +12,7 @@ from sgjax.schedule.siblings import Siblings
 from sgjax.schedule.spec import PolicySpec, SiblingsSpec, build_policy, build_siblings
 from sgjax.schedule.stats import SchedulerStats
 from sgjax.schedule.waiting import WaitingQueue
+from sgjax.schedule.watch import Watcher
 
 __all__ = [
     "AdaptiveGrowth",
@@ -31,6 +32,7 @@ __all__ = [
     "SiblingsSpec",
     "StepOutput",
     "WaitingQueue",
+    "Watcher",
     "build_policy",
     "build_siblings",
 ]

@@ -34,6 +34,7 @@ from sgjax.schedule.sequence import Sequence
 from sgjax.schedule.siblings import Deferred, Siblings
 from sgjax.schedule.stats import SchedulerStats
 from sgjax.schedule.waiting import WaitingQueue
+from sgjax.schedule.watch import Watcher
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.detokenize import OutputText
 from sgjax.types import Delta, FinishKind, FinishReason, Request, TokenLogprob, Wants
@@ -87,6 +88,7 @@ class Scheduler:
         self._running: dict[str, Sequence] = {}
         self._alive: dict[str, Sequence] = {}
         self._events: list[Delta] = []
+        self._watchers: list[Watcher] = []
         self._arrivals = 0
         self._steps = 0
         self.stats = SchedulerStats()
@@ -182,6 +184,11 @@ class Scheduler:
         events, self._events = self._events, []
         return events
 
+    def watch(self, watcher: Watcher) -> None:
+        """Show a watcher every change of the cache and every step from now on."""
+        self._watchers.append(watcher)
+        self._pages.cache.listen(watcher.changed)
+
     # ---------------------------------------------------------------- plan
 
     def plan(self) -> Plan | None:
@@ -200,7 +207,10 @@ class Scheduler:
         num_tokens = sum(row.end - row.start for row in rows)
         used = self._pages.pool.num_pages - self._pages.pool.num_free
         self.stats.planned(len(rows), num_tokens, used)
-        return Plan(self._steps, tuple(rows), num_tokens)
+        plan = Plan(self._steps, tuple(rows), num_tokens)
+        for watcher in self._watchers:
+            watcher.planned(plan, self._now())
+        return plan
 
     def _collect_rows(self) -> tuple[list[PlanRow], bool]:
         """Return the rows of one step, and whether any request changed its place meanwhile."""
@@ -383,6 +393,7 @@ class Scheduler:
                 self._finish(seq, FinishReason(FinishKind.STOP))
         if self._debug_checks:
             self._pages.check(self._running.values())
+        self._show(plan, 1)
         return self.take_events()
 
     def repeats(self, plan: Plan) -> int:
@@ -411,6 +422,11 @@ class Scheduler:
         self.stats.planned(len(plan.rows), plan.num_tokens, used, times - 1)
         if self._debug_checks:
             self._pages.check(self._running.values())
+        self._show(plan, times)
+
+    def _show(self, plan: Plan, times: int) -> None:
+        for watcher in self._watchers:
+            watcher.committed(plan, times, self._now())
 
     def _offer_computed(self, seq: Sequence) -> None:
         if not self._siblings.shares_planned:

@@ -1,0 +1,1 @@
+"""Views of what a run did: the prefix tree replayed, the schedule as a Gantt chart."""
