@@ -1,7 +1,8 @@
 """Expectations: comparisons such as `full.accuracy >= 1.2 * fcfs.accuracy`, parsed, never evaled.
 
 Imports `errors`. The language is Python's comparison chains over numbers, + - * /, parentheses
-and `variant.metric`; everything else is refused when the experiment is loaded.
+and `variant.metric`, judged on each workload; or over `mean(variant.metric)`, the mean over all
+workloads, judged once. Everything else is refused when the experiment is loaded.
 """
 
 import ast
@@ -13,7 +14,10 @@ from sgjax.errors import ConfigError
 
 Value = float | str
 Lookup = Callable[[str, str], Value | None]
-"""Give a variant's metric (the median over its runs), or None where it was not measured."""
+"""Give a variant's metric (the median over its runs), or None where it was not measured.
+
+Where means are asked for, it gives those.
+"""
 
 ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -44,6 +48,11 @@ class Expectation:
     source: str
     tree: ast.Compare
     names: tuple[tuple[str, str], ...]
+
+    @property
+    def overall(self) -> bool:
+        """Return whether it is about means over all workloads."""
+        return any(isinstance(node, ast.Call) for node in ast.walk(self.tree))
 
     @property
     def only_equates(self) -> bool:
@@ -93,7 +102,11 @@ def parse_expectation(source: str) -> Expectation:
     for op in tree.ops:
         if type(op) not in COMPARISONS:
             raise _refused(source, op)
-    return Expectation(source, tree, tuple(dict.fromkeys(names)))
+    expectation = Expectation(source, tree, tuple(dict.fromkeys(names)))
+    means = sum(isinstance(node, ast.Call) for node in ast.walk(tree))
+    if means not in (0, len(names)):
+        raise ConfigError(f"expect: {source!r} mixes means with values of single workloads")
+    return expectation
 
 
 def judge(expectation: Expectation, lookup: Lookup) -> Verdict:
@@ -118,6 +131,8 @@ def _names(node: ast.expr, source: str) -> list[tuple[str, str]]:
     match node:
         case ast.Attribute(value=ast.Name(id=variant), attr=metric):
             return [(variant, metric)]
+        case ast.Call(func=ast.Name(id="mean"), args=[ast.Attribute() as inner], keywords=[]):
+            return _names(inner, source)
         case ast.Constant(value=bool()):
             raise _refused(source, node)
         case ast.Constant(value=int() | float()):
@@ -135,6 +150,8 @@ def _value(node: ast.expr, lookup: Lookup) -> Value:
             value = lookup(variant, metric)
             assert value is not None
             return value
+        case ast.Call(args=[inner]):
+            return _value(inner, lookup)
         case ast.Constant(value=int() | float() as number):
             return number
         case ast.BinOp(left=left, op=op, right=right):
@@ -158,5 +175,5 @@ def _refused(source: str, node: ast.AST) -> ConfigError:
     what = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
     return ConfigError(
         f"expect: {source!r} uses {what!r}; allowed are numbers, + - * /, parentheses, "
-        "comparisons and variant.metric"
+        "comparisons, variant.metric and mean(variant.metric)"
     )

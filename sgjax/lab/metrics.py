@@ -78,6 +78,7 @@ METRICS: dict[str, Metric] = {
     "cache_hit_rate": _rate("cache hit rate"),
     "optimal_cache_hit_rate": _rate("hit rate bound"),
     "reachable_cache_hit_rate": _rate("reachable hit rate"),
+    "share_of_optimal_hit_rate": _rate("share of the optimal hit rate"),
     "belady_cache_hit_rate": _rate("best eviction's hit rate"),
     "prompt_tokens": _count("prompt tokens"),
     "computed_tokens": _count("computed tokens"),
@@ -147,6 +148,8 @@ def measure(
         "tree_fraction": count["cache_s"] / elapsed_s,
         "compilations": count["compilations"],
     }
+    if bound.optimal > 0:
+        metrics["share_of_optimal_hit_rate"] = metrics["cache_hit_rate"] / bound.optimal
     metrics |= _waits(outcomes)
     graded = [o.correct for o in outcomes if o.correct is not None]
     if graded:

@@ -118,9 +118,13 @@ def summarise(records: Sequence[Record]) -> Summary:
     workloads = dict.fromkeys(record.workload for record in records)
     expectations = [parse_expectation(source) for source in experiment.expect]
     verdicts = {
-        workload: tuple(judge(e, _lookup(workload, runs, stats)) for e in expectations)
+        workload: tuple(
+            judge(e, _lookup(workload, runs, stats)) for e in expectations if not e.overall
+        )
         for workload in workloads
     }
+    means = _means(tuple(workloads), stats)
+    overall = [judge(e, means) for e in expectations if e.overall]
     summary = Summary(
         records[0].arm,
         experiment,
@@ -129,8 +133,8 @@ def summarise(records: Sequence[Record]) -> Summary:
         verdicts,
         (*_remarks(experiment, runs), *_remark_on_commits(records)),
     )
-    agreement = tuple(_agreement(summary))
-    return replace(summary, verdicts={**verdicts, OVERALL: agreement}) if agreement else summary
+    overall += _agreement(summary)
+    return replace(summary, verdicts={**verdicts, OVERALL: tuple(overall)}) if overall else summary
 
 
 def _agreement(summary: Summary) -> Iterable[Verdict]:
@@ -167,6 +171,17 @@ def _lookup(
             return _answers(variant, runs.get((workload, variant), []))
         stat = stats.get((workload, variant), {}).get(metric)
         return None if stat is None else stat.median
+
+    return lookup
+
+
+def _means(
+    workloads: Sequence[str], stats: dict[tuple[str, str], dict[str, Stat]]
+) -> Callable[[str, str], Value | None]:
+    def lookup(variant: str, metric: str) -> Value | None:
+        found = [stats.get((workload, variant), {}).get(metric) for workload in workloads]
+        known = [stat.median for stat in found if stat is not None]
+        return sum(known) / len(known) if len(known) == len(found) else None
 
     return lookup
 

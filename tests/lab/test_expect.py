@@ -55,6 +55,16 @@ def test_detail_shows_both_sides():
     assert (verdict.word, verdict.detail) == ("does not hold", "6 > 8")
 
 
+def test_means_are_compared_as_values_are():
+    expectation = parse_expectation("mean(full.rate) >= 0.96 * mean(plain.rate)")
+    assert expectation.overall
+    assert expectation.names == (("full", "rate"), ("plain", "rate"))
+    assert judge(expectation, lookup).detail == "6 >= 1.44"
+    assert not parse_expectation("full.rate > 1").overall
+    with pytest.raises(ConfigError, match="mixes means"):
+        parse_expectation("mean(full.rate) > plain.rate")
+
+
 def test_missing_values_are_not_measured_rather_than_false():
     verdict = judge(parse_expectation("full.rate > other.rate"), lookup)
     assert (verdict.holds, verdict.detail) == (None, "no value of other.rate")

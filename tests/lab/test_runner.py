@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from sgjax.errors import ConfigError, ResultsError
+from sgjax.lab.agreement import OVERALL
 from sgjax.lab.config import load_experiment
 from sgjax.lab.records import read_records
 from sgjax.lab.runner import run_experiment
@@ -224,6 +225,20 @@ def test_equal_prompts_are_remarked_with_what_can_be_reached(experiment, console
     [remark] = summarise(records).remarks
     assert "some prompts are known in full" in remark
     assert f"{achieved * 100:.1f} % is the highest" in remark
+
+
+def test_expectations_of_means_are_judged_once_over_all_workloads(experiment, console, tmp_path):
+    small = MmluWorkload(num_questions=3)
+    two = replace(
+        experiment,
+        workloads={"one": small, "other": replace(small, shots=1)},
+        expect=("mean(full.prompt_tokens) >= 0", "full.prompt_tokens >= 0"),
+    )
+    summary = summarise(records_of(run_experiment([two], tmp_path, Builder(), console)))
+    each = [summary.stats[name, "full"]["prompt_tokens"].median for name in two.workloads]
+    [verdict] = summary.verdicts[OVERALL]
+    assert verdict.detail == f"{sum(each) / 2:.4g} >= 0"
+    assert [len(summary.verdicts[name]) for name in two.workloads] == [1, 1]
 
 
 def test_medians_and_ranges_are_over_all_runs(experiment, console, tmp_path):
