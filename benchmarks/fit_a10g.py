@@ -47,9 +47,11 @@ def sharegpt_s(hardware: Hardware, samples: list[list[Arrival]]) -> float:
     return sum(replay(trace, config, cost).elapsed_s for trace in samples) / len(samples)
 
 
-def fit_memory(matmul: float, samples: list[list[Arrival]]) -> float:
-    """Return the efficiency of memory that gives the paper's time, or the nearest allowed one."""
+def fit_memory(matmul: float, samples: list[list[Arrival]]) -> float | None:
+    """Return the efficiency of memory that gives the paper's time; None where none does."""
     hardware, low, high = replace(load_hardware("a10g"), matmul_efficiency=matmul), 0.3, 1.0
+    if sharegpt_s(replace(hardware, memory_efficiency=high), samples) > PAPER_S:
+        return None
     while high - low > 0.002:
         middle = (low + high) / 2
         slow = sharegpt_s(replace(hardware, memory_efficiency=middle), samples) > PAPER_S
@@ -97,6 +99,9 @@ def main() -> None:
     )
     for matmul in MATMUL:
         memory = fit_memory(matmul, samples)
+        if memory is None:
+            print(f"{matmul:.2f}   too slow with any memory")
+            continue
         constants = {"matmul_efficiency": matmul, "memory_efficiency": memory}
         low, high = (sweep_end(tasks, keep, constants) for keep in (LOW, HIGH))
         ratios = {name: high[name] / low[name] for name in PAPER}
