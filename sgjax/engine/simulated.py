@@ -29,15 +29,12 @@ from sgjax.schedule import (
     Scheduler,
 )
 from sgjax.sim import SimSpec, Simulator, build_simulator
-from sgjax.sim.replay import Served, drive
+from sgjax.sim.replay import ANY_ID, Served, drive
 from sgjax.sim.trace import Arrival
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.byte import ByteTokenizer
 from sgjax.tokens.gguf import tokenizer_from_gguf
 from sgjax.types import Constraint
-
-_ANY_ID = 2**31
-"""Traces make up token ids, and nothing computes with them: only int32 limits them."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
     pages = build_pages(config)
     executor = simulator.executor
     jump = build_jump(config.grammar.jump, tokenizer)
-    scheduler = build_scheduler(config, pages, tokenizer, _ANY_ID, executor.now, jump)
+    scheduler = build_scheduler(config, pages, tokenizer, ANY_ID, executor.now, jump)
     kernels = load_kernels(config.grammar.kernels, default_cache_dir() / "native")
     compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, kernels, config.grammar)
 

@@ -27,6 +27,7 @@ import yaml
 
 from sgjax.errors import ConfigError
 from sgjax.lab.baselines import load_baseline
+from sgjax.lab.cluster import ClusterSpec
 from sgjax.lab.expect import parse_expectation
 from sgjax.lab.figures.spec import BarsFigure, FigureConfig
 from sgjax.lab.metrics import METRICS
@@ -48,9 +49,9 @@ class Experiment:
         claim: the sentence under test, with the paper's figure where there is one.
         workloads: by name.
         variants: by name, engine settings that differ from `base`; the key `language` says how
-            programs run (`LanguageSpec`), the key `baseline` names settings in configs/baselines
-            that come between.
-        base: engine settings of all variants, and their `language`.
+            programs run (`LanguageSpec`), `cluster` that several workers serve (`ClusterSpec`),
+            and `baseline` names settings in configs/baselines that come between.
+        base: engine settings of all variants, and their `language` and `cluster`.
         metrics: columns of the table.
         expect: comparisons over `variant.metric`, judged for each workload.
         seeds: each fixes the order of the programs and the engine's seed.
@@ -91,7 +92,18 @@ class Experiment:
         """Return the engine settings of a variant: `base`, overridden by the variant's own."""
         settings = self._said_of(variant)
         settings.pop("language", None)
+        settings.pop("cluster", None)
         return {**settings, "seed": seed}
+
+    def cluster(self, variant: str) -> ClusterSpec | None:
+        """Return which workers serve a variant together; None for one engine.
+
+        Raises:
+            ConfigError: what the YAML says of it is not valid.
+        """
+        said = self._said_of(variant).get("cluster")
+        where = f"variant {variant!r}: cluster"
+        return None if said is None else validate(ClusterSpec, said, where)
 
     def language(self, variant: str) -> LanguageSpec:
         """Return how a variant's programs run.
@@ -230,6 +242,7 @@ def _check(experiment: Experiment, where: str) -> None:
         if "seed" in experiment.variants[name] | experiment.base:
             raise ConfigError(f"{where}: set the engine's seed by the experiment's 'seeds'")
         experiment.language(name)
+        experiment.cluster(name)
     for metric in experiment.metrics + experiment.figure.metrics:
         _known(metric, list(METRICS), f"{where}: unknown metric")
     for source in experiment.expect:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rich.console import Console
 from sgjax.engine.config import resolve
 from sgjax.errors import ResultsError, SgjaxError
 from sgjax.lab.bar import Bar
+from sgjax.lab.cluster import Cluster
 from sgjax.lab.config import Experiment
 from sgjax.lab.metrics import measure
 from sgjax.lab.provenance import digest, git_sha, versions
@@ -213,7 +215,9 @@ class _Run:
             for variant, (case, *_) in cases.items():
                 self.bar.say(f"{case.workload} · {variant} · loading")
                 settings = self.experiment.engine_settings(variant, seed)
-                engines[variant] = alive.enter_context(_engine(self.build_engine, settings))
+                cluster = self.experiment.cluster(variant)
+                build = self.build_engine if cluster is None else partial(Cluster, cluster)
+                engines[variant] = alive.enter_context(_engine(build, settings))
             for variant, engine in engines.items():
                 self.bar.say(f"{cases[variant][0].workload} · {variant} · warm-up")
                 warmup.run(engine, self.experiment.language(variant))

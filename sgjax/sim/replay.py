@@ -47,6 +47,9 @@ from sgjax.types import Delta, FinishKind, Request, SamplingParams
 ANSWER = 32
 """The token that all answers consist of: a space, where anybody asks."""
 
+ANY_ID = 1 << 62
+"""Traces make up token ids, and nothing computes with them: only the keys' 64 bits limit them."""
+
 
 @dataclass(frozen=True)
 class ReplayConfig:
@@ -146,7 +149,7 @@ def replay(
         growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
         retract=LeastProgress(),
         tokenizer=NoText(),
-        limits=Limits(config.max_running, config.token_budget, 16, config.max_context_len),
+        limits=Limits(config.max_running, config.token_budget, 16, config.max_context_len, ANY_ID),
         seed=config.seed,
         now=executor.now,
     )

@@ -136,6 +136,13 @@ def test_tiled_copies_share_nothing_with_each_other():
     assert tiled[12].time_s - tiled[11].time_s == pytest.approx(trace[2].time_s - trace[1].time_s)
 
 
+def test_copies_beyond_32_bits_of_keys_are_served():
+    trace = [Arrival(0.0, BlockTokens([2**23 - 1], 300), 2), Arrival(1.0, BlockTokens([1], 300), 2)]
+    served = replay(tile(trace, 6), ROOMY, COST)
+    assert served.refused == 0
+    assert len(served.e2e_s) == 6
+
+
 def test_published_forms_are_read(tmp_path):
     mooncake, azure, original = (tmp_path / n for n in ("m.jsonl", "a.jsonl", "a.csv"))
     mooncake.write_text(

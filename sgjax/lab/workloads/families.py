@@ -24,10 +24,11 @@ class Family:
     """Requests with a common prefix.
 
     Attributes:
-        share: of all requests; shares need not add up to 1.
+        share: of all requests; shares need not add up to 1. Copies divide it.
         prefix: tokens of the common prefix; 0 for requests that share nothing.
         own: tokens of each request behind it.
         output: tokens each generates.
+        copies: so many families of this kind, each with a prefix of its own.
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -35,11 +36,12 @@ class Family:
     prefix: int
     own: int
     output: int
+    copies: int = 1
 
     def __post_init__(self) -> None:
-        if self.share <= 0 or self.prefix < 0 or self.own < 1 or self.output < 1:
+        if self.share <= 0 or self.prefix < 0 or min(self.own, self.output, self.copies) < 1:
             raise ConfigError(
-                f"family {self}: share > 0, prefix >= 0, own >= 1 and output >= 1 are needed"
+                f"family {self}: share > 0, prefix >= 0, own, output and copies >= 1 are needed"
             )
 
 
@@ -71,19 +73,21 @@ class FamiliesWorkload:
         if not self.families or self.num_requests < 1 or self.rate_per_s <= 0:
             raise ConfigError("families: name one, num_requests >= 1 and rate_per_s > 0 are needed")
         rng, fresh, now = random.Random(seed), count(FIRST_TOKEN), 0.0
-        prefixes = {
-            name: [next(fresh) for _ in range(family.prefix)]
+        families = {
+            name if family.copies == 1 else f"{name} {copy}": family
             for name, family in self.families.items()
+            for copy in range(family.copies)
         }
-        names = list(self.families)
-        shares = [family.share for family in self.families.values()]
+        prefixes = {n: [next(fresh) for _ in range(f.prefix)] for n, f in families.items()}
+        names = list(families)
+        shares = [family.share / family.copies for family in families.values()]
         requests = []
         for at in range(self.num_requests):
             gap = rng.expovariate(self.rate_per_s) if self.arrivals == "poisson" else None
             now += 1 / self.rate_per_s if gap is None else gap
             drawn = rng.choices(names, shares)[0]
             name = drawn if self.order == "mixed" else names[at % len(names)]
-            own = [next(fresh) for _ in range(self.families[name].own)]
+            own = [next(fresh) for _ in range(families[name].own)]
             tokens = (*prefixes[name], *own)
-            requests.append(Arrival(now, tokens, self.families[name].output, name))
+            requests.append(Arrival(now, tokens, families[name].output, name))
         return ReplayTask(tuple(requests))
