@@ -94,6 +94,13 @@ METRICS: dict[str, Metric] = {
     "host_us_per_request": Metric("host time a request", "µs CPU", lower_is_better=True),
     "peak_host_bytes": Metric("peak memory of the process", "MB", scale=1e-6, lower_is_better=True),
     "accuracy": _rate("accuracy"),
+    "jumps": Metric("jumps", digits=0),
+    "split_jumps": _count("jumps that end inside a token"),
+    "rolled_back_tokens": _count("rolled back tokens"),
+    "saved_passes": Metric("passes of a row saved", digits=0),
+    "valid_outputs": _rate("outputs that keep to the constraint"),
+    "constraints_compiled": _count("constraints compiled"),
+    "compile_s": _seconds("host time to compile constraints"),
     "compilations": _count("compilations while timed"),
 }
 """Every metric that a run may write; a run leaves out what its workload or executor has not."""

@@ -7,6 +7,7 @@ from pydantic import Field
 from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Ran, Task, Workload
 from sgjax.lab.workloads.dspy_rag import DspyRagWorkload
 from sgjax.lab.workloads.families import FamiliesWorkload
+from sgjax.lab.workloads.forms import FormsWorkload
 from sgjax.lab.workloads.generative_agents import GenerativeAgentsWorkload
 from sgjax.lab.workloads.hellaswag import HellaswagWorkload
 from sgjax.lab.workloads.json_decoding import JsonDecodingWorkload
@@ -23,6 +24,7 @@ from sgjax.lab.workloads.tree_of_thought import TreeOfThoughtWorkload
 WorkloadConfig = Annotated[
     DspyRagWorkload
     | FamiliesWorkload
+    | FormsWorkload
     | GenerativeAgentsWorkload
     | HellaswagWorkload
     | JsonDecodingWorkload
@@ -43,6 +45,7 @@ __all__ = [
     "DataSource",
     "DspyRagWorkload",
     "FamiliesWorkload",
+    "FormsWorkload",
     "GenerativeAgentsWorkload",
     "HellaswagWorkload",
     "JsonDecodingWorkload",
