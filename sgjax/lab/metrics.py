@@ -102,6 +102,11 @@ METRICS: dict[str, Metric] = {
     "constraints_compiled": _count("constraints compiled"),
     "compile_s": _seconds("host time to compile constraints"),
     "compilations": _count("compilations while timed"),
+    "follow_rate": _rate("fields that earlier requests had written"),
+    "prompt_reduction": Metric("prompt tokens saved", "times fewer"),
+    "followed_prompt_reduction": Metric("saved where the form is followed", "times fewer"),
+    "reused_tokens": Metric("speculated tokens that were used", digits=0),
+    "wasted_tokens": _count("speculated tokens that were not"),
 }
 """Every metric that a run may write; a run leaves out what its workload or executor has not."""
 

@@ -40,12 +40,17 @@ class LanguageSpec:
     Attributes:
         fork: what runs at once within a program.
         programs: how many programs run at once; None runs all of a batch, 1 measures latency.
+        num_api_spec_tokens: let generations with a stop run so many tokens past it, and answer
+            later ones from what was written; None does not.
     """
 
     __pydantic_config__ = FORBID_EXTRA
     fork: ForkSpec = field(default_factory=ParallelFork)
     programs: int | None = None
+    num_api_spec_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if self.programs is not None and self.programs < 1:
-            raise ConfigError(f"programs={self.programs} is not allowed; it must be at least 1")
+        for name in ("programs", "num_api_spec_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} is not allowed; it must be at least 1")

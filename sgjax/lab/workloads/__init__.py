@@ -6,6 +6,7 @@ from pydantic import Field
 
 from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Ran, Task, Workload
 from sgjax.lab.workloads.dspy_rag import DspyRagWorkload
+from sgjax.lab.workloads.extraction import ExtractionWorkload
 from sgjax.lab.workloads.families import FamiliesWorkload
 from sgjax.lab.workloads.forms import FormsWorkload
 from sgjax.lab.workloads.generative_agents import GenerativeAgentsWorkload
@@ -23,6 +24,7 @@ from sgjax.lab.workloads.tree_of_thought import TreeOfThoughtWorkload
 
 WorkloadConfig = Annotated[
     DspyRagWorkload
+    | ExtractionWorkload
     | FamiliesWorkload
     | FormsWorkload
     | GenerativeAgentsWorkload
@@ -44,6 +46,7 @@ WorkloadConfig = Annotated[
 __all__ = [
     "DataSource",
     "DspyRagWorkload",
+    "ExtractionWorkload",
     "FamiliesWorkload",
     "FormsWorkload",
     "GenerativeAgentsWorkload",

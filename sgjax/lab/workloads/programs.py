@@ -5,17 +5,23 @@ on a real engine and on a simulated one: rows say how many tokens each generatio
 every variant, and every executor, does the same work.
 """
 
+import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sgjax.lab.workloads.base import LabEngine, Outcome, Ran
 from sgjax.lab.workloads.witness import Course, RequestLog, Witness
 from sgjax.lang.backends.local import LocalBackend
+from sgjax.lang.backends.speculative import SpeculativeBackend
 from sgjax.lang.function import SglFunction
 from sgjax.lang.spec import LanguageSpec
 from sgjax.lang.state import ProgramState
+from sgjax.tokens.base import Tokenizer
+
+Measure = Callable[[Sequence[ProgramState], Tokenizer], Mapping[str, float]]
+"""Return metrics of a workload's own from a batch's final states."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class ProgramsTask:
         seed: of sampling; each generation of each run gets its own draw.
         answer: the variable that holds the answer, spaces around it apart; None takes texts.
         expected: the right answers, where there are any.
+        measure: what the workload reads off the finished programs, by names of `METRICS`.
     """
 
     program: SglFunction
@@ -38,6 +45,7 @@ class ProgramsTask:
     seed: int
     answer: str | None = None
     expected: tuple[str, ...] | None = None
+    measure: Measure | None = None
 
     @property
     def num_programs(self) -> int:
@@ -47,16 +55,19 @@ class ProgramsTask:
     def first(self, count: int) -> "ProgramsTask":
         """Return the task of the first runs alone."""
         expected = None if self.expected is None else self.expected[:count]
-        return ProgramsTask(self.program, self.rows[:count], self.seed, self.answer, expected)
+        return dataclasses.replace(self, rows=self.rows[:count], expected=expected)
 
     def run(self, engine: LabEngine, language: LanguageSpec) -> Ran:
         """Run the programs as one batch; as many at once as `language` says."""
         log = RequestLog(engine)
         witness = Witness(LocalBackend(log), engine.now, len(self.rows))
+        speculative = None
+        if language.num_api_spec_tokens is not None:
+            speculative = SpeculativeBackend(witness, language.num_api_spec_tokens)
         limited = language.programs is not None
         states = (_blocking(self.program) if limited else self.program).run_batch(
             self.rows,
-            backend=witness,
+            backend=speculative or witness,
             fork=language.fork,
             num_threads=language.programs or "auto",
             seed=self.seed,
@@ -64,7 +75,11 @@ class ProgramsTask:
         )
         ended = zip(states, witness.courses, strict=True)
         outcomes = tuple(self._outcome(i, state, course) for i, (state, course) in enumerate(ended))
-        return Ran(outcomes, tuple(log.visits))
+        metrics = dict(self.measure(states, engine.tokenizer)) if self.measure else {}
+        if speculative is not None:
+            usage = speculative.usage
+            metrics |= {"reused_tokens": usage.reused_tokens, "wasted_tokens": usage.wasted_tokens}
+        return Ran(outcomes, tuple(log.visits), metrics)
 
     def _outcome(self, index: int, state: ProgramState, course: Course) -> Outcome:
         answer = _text(state) if self.answer is None else str(state[self.answer]).strip()
