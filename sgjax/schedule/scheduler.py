@@ -14,10 +14,9 @@ the rest belong to the sequence (see cache.base).
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sgjax.cache import InsertReason
-from sgjax.errors import ConfigError, OutOfPages, RequestAborted, SgjaxError
+from sgjax.errors import ConfigError, RequestAborted, SgjaxError
 from sgjax.fsm.grammar import Grammar
 from sgjax.fsm.jump import JumpMode, NoJump
 from sgjax.schedule import ahead
@@ -25,7 +24,13 @@ from sgjax.schedule.checks import Limits, check_request, prompt_keys
 from sgjax.schedule.constrain import Constrainer, check_constraint
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.hints import Hints
-from sgjax.schedule.outcome import build_completion
+from sgjax.schedule.outcome import (
+    build_completion,
+    no_distribution,
+    out_of_pages,
+    take_logprob,
+    take_prompt_logprobs,
+)
 from sgjax.schedule.pages import PageKeeper
 from sgjax.schedule.plan import Plan, PlanRow, StepOutput
 from sgjax.schedule.policies import Policy, mix
@@ -37,7 +42,7 @@ from sgjax.schedule.waiting import WaitingQueue
 from sgjax.schedule.watch import Watcher
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.detokenize import OutputText
-from sgjax.types import Delta, FinishKind, FinishReason, Request, TokenLogprob, Wants
+from sgjax.types import Delta, FinishKind, FinishReason, Request, Wants
 
 
 class Scheduler:
@@ -269,7 +274,7 @@ class Scheduler:
             if len(self._running) > 1:
                 self._retract(self._retract_rule.pick(list(self._running.values())))
             elif not self._hints.drop_pins():
-                self._fail(needy[0], self._out_of_pages(needy[0]))
+                self._fail(needy[0], out_of_pages(needy[0], self._pages.capacity_tokens))
 
     def _unblock(self) -> bool:
         """Act where requests wait but nothing can run; return whether anything was done."""
@@ -277,7 +282,7 @@ class Scheduler:
             return False
         if not self._hints.drop_pins():
             head = next(self._policy.order(self._queue, self._now()))
-            self._fail(head, self._out_of_pages(head))
+            self._fail(head, out_of_pages(head, self._pages.capacity_tokens))
         return True
 
     # ---------------------------------------------------------------- admission
@@ -379,7 +384,7 @@ class Scheduler:
         for index, row in enumerate(plan.rows):
             seq = row.seq
             if row.logprob_from >= 0:
-                target = self._take_prompt_logprobs(row, out, target)
+                target = take_prompt_logprobs(row, out, target)
             if seq.ended:
                 continue
             seq.num_computed = row.end
@@ -438,16 +443,13 @@ class Scheduler:
         request, text = seq.request, seq.output
         assert text is not None
         if not 0 <= token < self._limits.vocab_size or self._constrainer.forbids(seq, token):
-            self._fail(seq, _no_distribution(request.id, token))
+            self._fail(seq, no_distribution(seq, token))
             return
         seq.tokens.append(token)
         stop = text.append(token)
         if seq.first_token_s < 0:
             seq.first_token_s = self._now()
-        if request.return_logprob:
-            top = _top(out.top_logprobs[index], out.top_ids[index], request.top_logprobs)
-            logprob, mass = float(out.logprob[index]), float(out.log_mass[index])
-            seq.output_logprobs.append(TokenLogprob(logprob, token, top, mass))
+        take_logprob(seq, token, out, index)
         if token in seq.end_ids:
             self._finish(seq, FinishReason(FinishKind.STOP, token))
         elif stop is not None:
@@ -460,17 +462,6 @@ class Scheduler:
             new_ids = tuple(seq.tokens.view(seq.num_prompt + seq.delivered).tolist())
             seq.delivered = seq.num_output
             self._events.append(Delta(request.id, text.take(), new_ids))
-
-    def _take_prompt_logprobs(self, row: PlanRow, out: StepOutput, offset: int) -> int:
-        """Note a row's prompt log-probabilities; return the offset of the next row's."""
-        seq = row.seq
-        for at, index in enumerate(row.targets, start=offset):
-            top = _top(
-                out.target_top_logprobs[at], out.target_top_ids[at], seq.request.top_logprobs
-            )
-            token = seq.request.tokens[index]
-            seq.input_logprobs.append(TokenLogprob(float(out.target_logprob[at]), token, top))
-        return offset + len(row.targets)
 
     # ---------------------------------------------------------------- ends
 
@@ -504,31 +495,8 @@ class Scheduler:
                 self._hints.follower_gone(seq)
         self._finish(seq, FinishReason(FinishKind.ABORT, error=error))
 
-    def _out_of_pages(self, seq: Sequence) -> OutOfPages:
-        return OutOfPages(
-            f"request {seq.request.id!r} needs pages for {seq.num_tokens} tokens, the pool holds "
-            f"{self._pages.capacity_tokens} and nothing else is left to evict or retract; raise "
-            "kv_tokens or lower max_new_tokens"
-        )
-
-
-FloatRow = NDArray[np.float32]
-IntRow = NDArray[np.int32]
-
 
 def _reason(seq: Sequence, last: bool = False) -> InsertReason:
     if seq.request.wants is Wants.NOTHING:
         return InsertReason.DECLARED
     return InsertReason.FINISHED if last else InsertReason.CHUNK
-
-
-def _no_distribution(request_id: str, token: int) -> SgjaxError:
-    return SgjaxError(
-        f"request {request_id!r}: no token could be sampled (got {token}), because the logits were "
-        "not finite or all tokens were forbidden; check the weights, stop_token_ids with "
-        "min_new_tokens, or try dtype: float32"
-    )
-
-
-def _top(logprobs: FloatRow, ids: IntRow, count: int) -> tuple[tuple[float, int], ...]:
-    return tuple(zip(logprobs[:count].tolist(), ids[:count].tolist(), strict=True))
