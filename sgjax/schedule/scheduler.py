@@ -13,8 +13,6 @@ the rest belong to the sequence (see cache.base).
 
 from collections.abc import Callable
 
-import numpy as np
-
 from sgjax.cache import InsertReason
 from sgjax.errors import ConfigError, RequestAborted, SgjaxError
 from sgjax.fsm.grammar import Grammar
