@@ -23,6 +23,7 @@ from sgjax.aot.job import STEPS, Job
 from sgjax.aot.targets import Target, load_target
 from sgjax.engine.pack import Shape, dummy_batch
 from sgjax.engine.step import step
+from sgjax.engine.vocab import WHOLE, Vocab
 from sgjax.kernels.base import Attention
 from sgjax.kernels.pallas_gpu import PallasGpuAttention
 from sgjax.kernels.pallas_tpu import PallasTpuAttention
@@ -153,9 +154,10 @@ def _compile(
     kv = jax.tree.map(lambda x: _placed(x, pool), kv)
     # What kernels ask of their device while they are lowered.
     abstract = mesh.abstract_mesh
-    attention = _attention(job, target)
+    attention, vocab = _attention(job, target), WHOLE
     if job.tensor > 1:
         attention = ShardedAttention(attention, abstract, sharding.TENSOR)
+        vocab = Vocab(abstract, sharding.TENSOR)
     with jax.sharding.use_abstract_mesh(abstract):
         if job.step == "kernel":
             heads = NamedSharding(mesh, sharding.HEADS)
@@ -171,11 +173,12 @@ def _compile(
             masks = _placed(jax.ShapeDtypeStruct((MASK_ROWS, words), jnp.uint32), everywhere)  # type: ignore[no-untyped-call]
             traced = jax.jit(
                 step,
-                static_argnames=("config", "attention", "top", "valid_vocab"),
+                static_argnames=("config", "attention", "top", "valid_vocab", "vocab"),
                 donate_argnames=("kv",),
             ).trace(
                 config, abstract_weights(config, mesh), kv, masks, batch,
                 attention=attention, top=0, valid_vocab=load_preset(job.model).config.vocab_size,
+                vocab=vocab,
             )  # fmt: skip
         compiled: jax.stages.Compiled = traced.lower(
             lowering_platforms=(target.platform,)

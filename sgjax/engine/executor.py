@@ -16,18 +16,19 @@ from sgjax.engine.config import SharedPrefixSpec
 from sgjax.engine.masks import MaskTable
 from sgjax.engine.pack import Ladder, Shape, dummy_batch, pack, row_slots
 from sgjax.engine.step import StepArrays, step
+from sgjax.engine.vocab import Vocab
 from sgjax.kernels.base import Attention
 from sgjax.kernels.batch import Batch
 from sgjax.models.config import ModelConfig
 from sgjax.models.layer import Dense, LlamaWeights
 from sgjax.models.llama import make_kv
-from sgjax.models.sharding import POOL
+from sgjax.models.sharding import POOL, TENSOR
 from sgjax.schedule import Plan, StepOutput
 
 # One jitted function for all executors: engines of the same model share its compiled programs.
 _STEP = jax.jit(
     step,
-    static_argnames=("config", "attention", "top", "valid_vocab", "dense"),
+    static_argnames=("config", "attention", "top", "valid_vocab", "dense", "vocab"),
     donate_argnames=("kv",),
 )
 
@@ -92,6 +93,7 @@ class JaxExecutor:
         self._masks = masks
         self._attention = attention
         self._dense = dense
+        self._vocab = Vocab() if mesh is None else Vocab(mesh, TENSOR)
         self._shared_prefix = shared_prefix
         self._valid_vocab = valid_vocab
         self.shapes: dict[Shape, float] = {}
@@ -154,6 +156,7 @@ class JaxExecutor:
             batch,
             attention=self._attention,
             dense=self._dense,
+            vocab=self._vocab,
             top=shape.top,
             valid_vocab=self._valid_vocab,
         )

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from sgjax.engine import sampling
+from sgjax.engine.vocab import WHOLE, Vocab
 from sgjax.kernels.base import Attention
-from sgjax.kernels.batch import Batch, KVCache
+from sgjax.kernels.batch import Batch, KVCache, Sampling
 from sgjax.models import llama
 from sgjax.models.config import ModelConfig
 from sgjax.models.layer import Dense, LlamaWeights
@@ -61,6 +62,7 @@ def step(
     top: int,
     valid_vocab: int,
     dense: Dense = llama.XLA,
+    vocab: Vocab = WHOLE,
 ) -> tuple[KVCache, StepArrays]:
     """Extend sequences by the batch's tokens and sample the next ones. Donates `kv`.
 
@@ -75,6 +77,7 @@ def step(
         valid_vocab: ids below it are tokens, static; the rest are never sampled and have no
             probability.
         dense: the backend of all products, static.
+        vocab: how the vocabulary is split over devices, static.
 
     Returns:
         The K/V pool with the new tokens, and the step's results.
@@ -83,29 +86,43 @@ def step(
     B = batch.layout.kv_lens.shape[0]
 
     def head(rows: jax.Array) -> jax.Array:
-        logits = llama.logits(config, weights, hidden[rows], dense)
-        return sampling.mask_padding(logits, valid_vocab)
+        return llama.logits(config, weights, hidden[rows], dense)
 
-    raw = head(batch.logit_rows[:B])
-    next_token = sampling.sample(raw, mask_table, batch.sampling)
-    # Normalising [B, V] logits takes time that most steps need not spend.
-    logprob, top_ids, top_logprobs = jax.lax.cond(
-        batch.sampling.wants_logprob.any(),
-        lambda: _logprobs(raw, next_token, top),
-        lambda: _no_logprobs(B, top),
-    )
+    @vocab.over_devices
+    def choose(raw: jax.Array, mask_table: jax.Array, how: Sampling) -> tuple[jax.Array, ...]:
+        raw = sampling.mask_padding(raw, valid_vocab, vocab)
+        next_token = sampling.sample(raw, mask_table, how, vocab)
+        mass = sampling.log_mass(raw, mask_table, how, vocab)
+        # Normalising [B, V] logits takes time that most steps need not spend.
+        return (
+            next_token,
+            mass,
+            *jax.lax.cond(
+                how.wants_logprob.any(),
+                lambda: _logprobs(raw, next_token, top, vocab),
+                lambda: _no_logprobs(B, top),
+            ),
+        )
+
+    @vocab.over_devices
+    def score(raw: jax.Array, targets: jax.Array) -> Results:
+        return _logprobs(sampling.mask_padding(raw, valid_vocab, vocab), targets, top, vocab)
 
     def prompt(args: Rows) -> Results:
         rows, targets = args
-        return _logprobs(head(rows), targets, top)
+        results: Results = score(head(rows), targets)
+        return results
 
+    next_token, log_mass, logprob, top_ids, top_logprobs = choose(
+        head(batch.logit_rows[:B]), mask_table, batch.sampling
+    )
     target_logprob, target_top_ids, target_top_logprobs = _in_chunks(
         prompt, batch.logit_rows[B:], batch.targets[B:], LOGIT_BYTES // (4 * config.vocab_size)
     )
     return kv, StepArrays(
         next_token=next_token,
         logprob=logprob,
-        log_mass=sampling.log_mass(raw, mask_table, batch.sampling),
+        log_mass=log_mass,
         top_ids=top_ids,
         top_logprobs=top_logprobs,
         target_logprob=target_logprob,
@@ -114,11 +131,11 @@ def step(
     )
 
 
-def _logprobs(logits: jax.Array, ids: jax.Array, top: int) -> Results:
+def _logprobs(logits: jax.Array, ids: jax.Array, top: int, vocab: Vocab) -> Results:
     """Return log-probabilities of ids i32[R] and of the `top` likeliest ids, from f32[R, V]."""
-    normalizer = sampling.log_normalizer(logits)
-    chosen = jnp.take_along_axis(logits, ids[:, None], axis=1)[:, 0] - normalizer
-    return (chosen, *sampling.top_logprobs(logits, normalizer, top))
+    normalizer = sampling.log_normalizer(logits, vocab)
+    chosen = vocab.at(logits, ids[:, None])[:, 0] - normalizer
+    return (chosen, *sampling.top_logprobs(logits, normalizer, top, vocab))
 
 
 def _no_logprobs(rows: int, top: int) -> Results:

@@ -43,6 +43,20 @@ def test_an_engine_on_a_mesh_says_the_same(degrees):
     assert degrees[4]["engine"] == degrees[1]["engine"]
 
 
+def test_a_split_vocabulary_gives_the_same_tokens_and_ids(degrees):
+    one, four = (degrees[n]["sampled"] for n in (1, 4))
+    for name, (tokens, logprobs, ids, best) in one.items():
+        assert four[name][0] == tokens, name
+        assert four[name][2] == ids, name
+        np.testing.assert_allclose(four[name][1], logprobs, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(four[name][3], best, atol=1e-5, err_msg=name)
+
+
+def test_a_split_vocabulary_is_sampled_without_moving_logits(degrees):
+    # Blocks' sums and, of the block that was drawn, its weights: never one number an id.
+    assert degrees[4]["sampled"]["largest_moved"] <= 6 * 256
+
+
 @pytest.mark.parametrize("degree", [2, 4, 8])
 def test_a_layer_has_two_all_reduces(degrees, degree):
     # And one puts together the embeddings, whose vocabulary is split, too.

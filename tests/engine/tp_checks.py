@@ -5,13 +5,16 @@ object for each degree.
 """
 
 import json
+import math
 import re
 
 import jax
 import numpy as np
 
 import sgjax as sgl
-from sgjax.kernels.batch import Batch
+from sgjax.engine import sampling
+from sgjax.engine.vocab import Vocab
+from sgjax.kernels.batch import Batch, Sampling
 from sgjax.kernels.cpu import CpuAttention
 from sgjax.kernels.sharded import ShardedAttention
 from sgjax.models import llama, sharding
@@ -74,6 +77,70 @@ class Split:
         return len(re.findall(r"= \S+ all-reduce(?:-start)?\(", self.run.as_text()))
 
 
+SETTINGS: dict[str, dict[str, object]] = {
+    "greedy": {},
+    "masked": {"mask_row": 1, "pair_row": 2},
+    "penalties": {"adjust": True},
+    "warm": {"temperature": 0.9},
+    "top_k": {"temperature": 0.9, "top_k": 5},
+    "top_p": {"temperature": 1.5, "top_p": 0.8},
+    "all": {
+        "temperature": 1.2, "top_k": 40, "top_p": 0.9, "min_p": 0.02, "mask_row": 1, "adjust": True
+    },
+}  # fmt: skip
+ROWS, IDS, REAL_IDS = 6, 4096, 4000
+
+
+def sampled(degree: int) -> dict[str, list[list[float]]]:
+    """Return, for each of SETTINGS, tokens and log-probabilities drawn on so many devices."""
+    mesh = sharding.make_mesh(degree)
+    vocab = Vocab() if degree == 1 else Vocab(mesh, sharding.TENSOR)
+    rng = np.random.default_rng(3)
+    logits = rng.normal(0, 2, (ROWS, IDS)).astype(np.float32)
+    logits[:, 700] = logits[:, 3000] = logits.max(axis=1)  # ties on different devices
+    masks = rng.integers(0, 1 << 32, (3, IDS // 32), dtype=np.uint32)
+    masks[0] = 0xFFFFFFFF
+
+    @jax.jit
+    @vocab.over_devices
+    def run(logits, masks, how):
+        logits = sampling.mask_padding(logits, REAL_IDS, vocab)
+        token = sampling.sample(logits, masks, how, vocab)
+        total = sampling.log_normalizer(logits, vocab)
+        ids, best = sampling.top_logprobs(logits, total, 4, vocab)
+        return token, vocab.at(logits, token[:, None])[:, 0] - total, ids, best
+
+    found = {}
+    for name, changes in SETTINGS.items():
+        how = settings(rng if changes.get("adjust") else None, changes)
+        found[name] = [np.asarray(x).tolist() for x in run(logits, masks, how)]
+    if degree > 1:
+        text = run.lower(logits, masks, how).compile().as_text()
+        moved = re.findall(r"= (.*) all-[a-z]+\(", text)
+        shapes = re.findall(r"\[([\d,]*)\]", " ".join(moved))
+        found["largest_moved"] = max(math.prod(map(int, s.split(","))) for s in shapes if s)
+    return found
+
+
+def settings(rng: np.random.Generator | None, changes: dict[str, object]) -> Sampling:
+    """Return how all rows sample: greedily but for the changes, each row with a seed of its own."""
+    plain = {
+        "temperature": 0.0, "top_k": IDS, "top_p": 1.0, "min_p": 0.0, "position": 7,
+        "mask_row": 0, "pair_row": 0, "wants_logprob": True,
+    }  # fmt: skip
+    values = {name: changes.get(name, value) for name, value in plain.items()}
+    types = {bool: np.bool_, int: np.int32, float: np.float32}
+    arrays = {n: np.full(ROWS, v, types[type(v)]) for n, v in values.items()}
+    ids = np.zeros((ROWS, 64), np.int32) if rng is None else rng.integers(0, IDS, (ROWS, 64))
+    return Sampling(
+        **arrays,
+        seed=np.arange(ROWS, dtype=np.uint32),
+        adjust_ids=ids.astype(np.int32),
+        adjust_mul=np.where(ids > 0, 1.3, 1).astype(np.float32),
+        adjust_add=np.where(ids > 0, -0.5, 0).astype(np.float32),
+    )
+
+
 def engine_tokens(degree: int) -> list[list[int]]:
     """Return what a whole engine says, greedily."""
     with sgl.Engine(
@@ -100,6 +167,7 @@ def main() -> None:
         }
         if degree in (1, 4):
             said["engine"] = engine_tokens(degree)
+            said["sampled"] = sampled(degree)
         print(json.dumps(said), flush=True)
 
 
