@@ -137,6 +137,9 @@ def test_generative_agents_read_recorded_calls(tmp_path):
     write(tmp_path, "genagents_calls.jsonl", call)
     [row] = GenerativeAgentsWorkload(num_calls=1).load(DataSource(str(tmp_path)), 0).rows
     assert (row["facts"], row["cue"], row["tokens"]) == ("action: sleeping\n", "Emoji:", 6)
+    write(tmp_path, "genagents_calls.jsonl", {"fn": "dance", "args": {}})
+    with pytest.raises(ConfigError, match="unknown calls \\['dance'\\]"):
+        GenerativeAgentsWorkload(num_calls=1).load(DataSource(str(tmp_path)), 0)
 
 
 def test_word_problems_are_read_with_their_solved_examples(tmp_path):

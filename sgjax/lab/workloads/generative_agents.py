@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import sgjax as sgl
+from sgjax.errors import ConfigError
 from sgjax.lab.workloads.base import DataSource
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lab.workloads.text import choose, prose, read_rows
@@ -41,44 +42,50 @@ class Kind:
 
 KINDS = {
     "poignancy_event": Kind(
-        "On a scale of 1 (brushing teeth) to 10 (a break-up), rate how poignant the event is for "
-        "the person.",
-        "Rating:",
-        30,
-        170,
-        3,
-        0.32,
+        task="On a scale of 1 (brushing teeth) to 10 (a break-up), rate how poignant the event is "
+        "for the person.",
+        cue="Rating:",
+        examples=30,
+        facts=170,
+        tokens=3,
+        share=0.32,
     ),
     "generate_event_triple": Kind(
-        "Turn the sentence into a triple of subject, predicate and object.",
-        "Triple: (",
-        190,
-        10,
-        20,
-        0.25,
+        task="Turn the sentence into a triple of subject, predicate and object.",
+        cue="Triple: (",
+        examples=190,
+        facts=10,
+        tokens=20,
+        share=0.25,
     ),
     "generate_pronunciatio": Kind(
-        "Turn the description of an action into one or two emoji.", "Emoji:", 10, 7, 6, 0.21
+        task="Turn the description of an action into one or two emoji.",
+        cue="Emoji:",
+        examples=10,
+        facts=7,
+        tokens=6,
+        share=0.21,
     ),
     "action_location_sector": Kind(
-        "Choose the area of the town in which the person does the next action. Stay in the current "
-        "one if it serves; the area must be in the list.",
-        "Area: {",
-        230,
-        130,
-        10,
-        0.11,
+        task="Choose the area of the town in which the person does the next action. Stay in the "
+        "current one if it serves; the area must be in the list.",
+        cue="Area: {",
+        examples=230,
+        facts=130,
+        tokens=10,
+        share=0.11,
     ),
     "action_location_object": Kind(
-        "Choose the object in the area which the person uses for the next action.",
-        "Object: {",
-        160,
-        32,
-        5,
-        0.11,
+        task="Choose the object in the area which the person uses for the next action.",
+        cue="Object: {",
+        examples=160,
+        facts=32,
+        tokens=5,
+        share=0.11,
     ),
 }
-"""Answers' lengths are the limits that SGLang's benchmark sets; examples are as long as its own."""
+"""The calls of the published trace, with their shares and facts as counted there; the lengths of
+instructions and answers are assumed, after those of SGLang's benchmark."""
 
 
 @sgl.function
@@ -117,6 +124,9 @@ class GenerativeAgentsWorkload:
             name: f"{kind.task} Some examples: {prose(examples, kind.examples)}\n\n"
             for name, kind in KINDS.items()
         }
+        unknown = {name for name, _ in rows} - KINDS.keys()
+        if unknown:
+            raise ConfigError(f"generative_agents: unknown calls {sorted(unknown)}; {list(KINDS)}")
         chosen = choose(rng, rows, self.num_calls, "num_calls")
         return ProgramsTask(live, tuple(_row(instructions, *row) for row in chosen), seed)
 

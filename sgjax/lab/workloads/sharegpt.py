@@ -48,9 +48,9 @@ class SharegptWorkload:
                 (row["h"][0] // 4, row["a"][0] // 4) for row in read_rows(paths[0], ("h", "a"))
             ]
         else:
-            # Log-normal, with ShareGPT's medians and means: first turns of 36 and 270 tokens.
+            # Log-normal, with the medians (36 and 274 tokens) and about the means of ShareGPT.
             lengths = [
-                (int(rng.lognormvariate(3.6, 1.6)), int(rng.lognormvariate(5.4, 0.9)))
+                (int(rng.lognormvariate(3.6, 2.0)), int(rng.lognormvariate(5.6, 0.5)))
                 for _ in range(self.num_requests)
             ]
         arguments = [
