@@ -72,7 +72,7 @@ def test_programs_finish_and_share_what_they_are_said_to(name):
     assert all(outcome.answer and outcome.latency_s > 0 for outcome in ran.outcomes)
     low, high = SHARED[name]
     assert low <= bound.optimal <= high
-    assert 0.9 * bound.reachable <= hit_rate <= bound.reachable + 1e-9
+    assert 0.9 * bound.reachable - 0.01 <= hit_rate <= bound.reachable + 1e-9
 
 
 @pytest.mark.parametrize("name", SMALL)
