@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 
@@ -21,6 +22,7 @@ from sgjax.lab.workloads import (
     SkeletonOfThoughtWorkload,
     TreeOfThoughtWorkload,
 )
+from sgjax.lab.workloads.json_decoding import CHARACTER
 from sgjax.lab.workloads.text import about_tokens, choose, prose, read_rows
 from sgjax.lang.spec import LanguageSpec, SequentialFork
 from sgjax.theory.bound import hit_rate_bound
@@ -93,9 +95,14 @@ def test_the_seed_fixes_the_programs(name):
     assert any(first.rows != other.rows for other in others)
 
 
-def test_json_decoding_asks_for_a_form_that_a_character_fills_in():
-    task = JsonDecodingWorkload(num_names=3).load(SHIPPED, 0)
-    assert task.num_programs == len({row["name"] for row in task.rows}) == 3
+@pytest.mark.parametrize("jump", ["none", "tokens", "retokenize"])
+def test_json_decoding_fills_in_the_form_whatever_jumps(jump):
+    workload = JsonDecodingWorkload(num_names=2)
+    ran, _, _ = run(workload, grammar={"jump": {"type": jump}})
+    plain, _, _ = run(workload, grammar={"jump": {"type": "none"}})
+    answers = [outcome.answer for outcome in ran.outcomes]
+    assert answers == [outcome.answer for outcome in plain.outcomes]
+    assert all(re.fullmatch(CHARACTER, answer) for answer in answers)
 
 
 def write(folder, name, *rows):

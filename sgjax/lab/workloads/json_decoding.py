@@ -34,7 +34,7 @@ def describe(s: ProgramState, name: str) -> None:
     """Fill in a character's form."""
     s += "Fill in what is known about a character of a novel, as JSON.\nThe character: "
     s += f"{name}\n"
-    s += sgl.gen("form", max_tokens=256, regex=CHARACTER)
+    s += sgl.gen("form", max_tokens=512, regex=CHARACTER)
 
 
 @dataclass(frozen=True)
