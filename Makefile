@@ -1,4 +1,5 @@
 # make run    install, then the first experiment: pulls the model (93 MB) on first use
+# make figures  all experiments in their short forms, and an index: results/index.html
 # make test   install what tests need, then all tests
 # make test-slow  the rest: rule 8 and the language on the real model, some minutes
 # make test-aot  the same for programs compiled for GPUs and TPUs (their compilers: 2.3 GB)
@@ -17,10 +18,13 @@ PYTEST_ARGS ?=
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/build/jax-cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-slow test-aot run-test-aot lint goldens clean
+.PHONY: run figures test test-slow test-aot run-test-aot lint goldens clean
 
 run: $(VENV)/.run
 	$(BIN)/sgjax run $(EXPERIMENT)
+
+figures: $(VENV)/.run
+	$(BIN)/sgjax run --all --quick
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS)

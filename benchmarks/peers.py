@@ -16,7 +16,6 @@ import datetime
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,10 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from peer import checkpoints
 from peer.report import Cell, Column, Table, as_json, is_ours, markdown
 from peer.work import WORKLOADS, Job, Texts, Workload, question_texts, small_part
 
+from sgjax.lab.peers import checkpoints
+from sgjax.lab.peers.process import PeerProcess
+from sgjax.lab.peers.spec import PEERS
+from sgjax.lab.peers.start import FORMS
 from sgjax.lab.provenance import git_sha
 from sgjax.models.gguf_file import GgufFile
 from sgjax.models.pull import default_cache_dir, pull
@@ -43,7 +45,7 @@ class Engine:
     """How to start an engine.
 
     Attributes:
-        module: its adapter, peer/run_<module>.py.
+        module: its adapter, sgjax/lab/peers/remote/run_<module>.py.
         model: from the source GGUF file, the dtype and a cache folder to what it reads.
         options: passed to it.
     """
@@ -61,9 +63,11 @@ def as_it_is(source: Path, dtype: str, cache: Path) -> Path:
 ENGINES = {
     "sgjax": Engine("sgjax", as_it_is, {**OURS, "attention": "cpu"}),
     "sgjax_native": Engine("sgjax", as_it_is, {**OURS, "attention": "cpu_native"}),
-    "transformers": Engine("transformers", checkpoints.hf_folder),
-    "vllm": Engine("vllm", checkpoints.hf_folder),
-    "llama_cpp": Engine("llama_cpp", checkpoints.gguf_file),
+    **{
+        name: Engine(peer.module, FORMS[peer.reads], peer.options)
+        for name, peer in PEERS.items()
+        if name in ("transformers", "vllm", "llama_cpp")
+    },
 }
 SETTLE_S = 0.3
 """Pause before a run: threads of the engine before may spin for 0.2 s after their work."""
@@ -73,7 +77,7 @@ TRIES = 3
 
 
 class Worker:
-    """An engine's process.
+    """An engine's process and its column.
 
     Args:
         name: of ENGINES.
@@ -83,38 +87,9 @@ class Worker:
     """
 
     def __init__(self, name: str, python: str, settings: dict[str, Any], log: TextIO) -> None:
-        self.column = Column(name)
-        self._process = subprocess.Popen(
-            [python, "-m", "peer.worker"],
-            cwd=Path(__file__).parent,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        answer = self.ask(settings)
-        self.column.about = answer.get("about", {})
-        self.column.error = answer.get("error")
-
-    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a line and return the answer; an engine that died answers with an error."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(json.dumps(message) + "\n")
-            self._process.stdin.flush()
-            answer = self._process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        if not answer:
-            return {"error": f"its process ended with status {self._process.wait()}; see the log"}
-        parsed: dict[str, Any] = json.loads(answer)
-        return parsed
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
+        process = PeerProcess(python, settings, log)
+        self.column = Column(name, process.about, process.error)
+        self.ask, self.close = process.ask, process.close
 
 
 def compare(workers: list[Worker], names: list[str], repeats: int, limit_s: float) -> Table:

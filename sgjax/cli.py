@@ -92,6 +92,13 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where the newest run of the same stopped.")
     ] = False,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Run other engines beside it, where it names some.")
+    ] = False,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=PYTHON", help="With --peers: a Python that has the peer."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("results"),
 ) -> None:
     """Run an experiment, or all; draw tables, figures and reports."""
@@ -99,7 +106,10 @@ def run(
     files = [] if everything or not given else [Path(given.pop(0))]
     if not everything and (not files or folder is not None or budget is not None):
         raise typer.BadParameter("give an experiment's file, or --all (with --folder, --budget)")
-    run_file = _Runner(given, quick, resume, out, console)
+    pythons = _pythons(peer or []) if peers else None
+    if peer and not peers:
+        raise typer.BadParameter("--peer says where a peer is; add --peers to run them")
+    run_file = _Runner(given, quick, resume, pythons, out, console)
     if everything:
         _run_all(folder, run_file, budget, out, console)
     else:
@@ -113,6 +123,7 @@ class _Runner:
     overrides: list[str]
     quick: bool
     resume: bool
+    pythons: dict[str, str] | None
     out: Path
     console: Console
 
@@ -120,9 +131,19 @@ class _Runner:
         from sgjax.lab.config import load_arms
         from sgjax.lab.runner import run_experiment
 
-        arms = load_arms(file, self.overrides, self.quick)
+        arms = load_arms(file, self.overrides, self.quick, self.pythons)
         _fetch_models(arms, self.console)
         return run_experiment(arms, self.out, _build_engine, self.console, self.resume, title)
+
+
+def _pythons(given: list[str]) -> dict[str, str]:
+    """Return the peers' Pythons by name."""
+    from sgjax.lab.peers.spec import PeerSpec
+
+    pairs = [text.partition("=") for text in given]
+    if not all(equals and python for _, equals, python in pairs):
+        raise typer.BadParameter("write --peer NAME=PYTHON")
+    return {PeerSpec(name).name: python for name, _, python in pairs}
 
 
 def _run_one(file: Path, run_file: _Runner, console: Console) -> None:
@@ -293,8 +314,18 @@ def main() -> None:
 
 def _build_engine(settings: dict[str, Any]) -> Any:
     from sgjax import Engine
+    from sgjax.engine.config import resolve
 
-    return Engine(**settings)
+    if "peer" not in settings:
+        return Engine(**settings)
+    from sgjax.lab.peers.spec import PeerSpec
+    from sgjax.lab.peers.start import start_peer
+    from sgjax.models.pull import default_cache_dir
+    from sgjax.typed import validate
+
+    spec = validate(PeerSpec, settings.pop("peer"), "peer")
+    config = resolve(None, settings)
+    return start_peer(spec, config.model, config.dtype, default_cache_dir(), print)
 
 
 def _fetch_models(arms: Sequence["Experiment"], console: Console) -> None:
@@ -304,7 +335,7 @@ def _fetch_models(arms: Sequence["Experiment"], console: Console) -> None:
     for arm in arms:
         try:
             settings = [arm.engine_settings(name, 0) for name in arm.variants]
-            for model in dict.fromkeys(resolve(None, s).model for s in settings):
+            for model in dict.fromkeys(resolve(None, s).model for s in settings if "peer" not in s):
                 _fetch_model(model, console)
         except SgjaxError:
             pass  # the arm's own run says so, and the other arms go on

@@ -4,7 +4,8 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
-from peer.base import Outputs
+Outputs = list[list[int]]
+"""Token ids, by prompt."""
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """What every engine is asked: jobs as plain data, made of the questions that ship with sgjax.
 
-A job says what to run (see `peer.worker`) and how much that counts. Prompts of different repeats
-begin differently, so that no engine finds them in its cache; what a job's own prompts share, all
-may make use of.
+A job says what to run (see sgjax/lab/peers/remote/worker.py) and how much that counts. Prompts of
+different repeats begin differently, so that no engine finds them in its cache; what a job's own
+prompts share, all may make use of.
 """
 
 from collections.abc import Callable, Sequence

@@ -4,7 +4,7 @@ Imports typed, the lab's workloads, metrics, references and expectations. Below 
 sees what the user wrote, except that engine settings stay plain data until the engine validates
 them.
 
-Two keys of a file say how the others are to be read, and are gone from an `Experiment`. Both hold
+Three keys of a file say how the others are to be read, and are gone from an `Experiment`. Two hold
 overrides, dotted keys with their values, as the command line takes them::
 
     arms:                              # the same experiment, run in more than one way
@@ -13,13 +13,14 @@ overrides, dotted keys with their values, as the command line takes them::
     quick:                             # what `sgjax run --quick` changes
       workloads.mmlu.num_questions: 40
       seeds: [0]
+    peers: {names: [vllm, llama_cpp]}  # the engines that `sgjax run --peers` adds as variants
 
 An arm's overrides come first (one of them may be `quick`, in place of the file's), then `quick`,
 then the command line's. A file without `arms` is run as it stands.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from sgjax.lab.cluster import ClusterSpec
 from sgjax.lab.expect import parse_expectation
 from sgjax.lab.figures.spec import BarsFigure, FigureConfig
 from sgjax.lab.metrics import METRICS
+from sgjax.lab.peers.spec import PeerSpec
 from sgjax.lab.reference import Arm, Reference
 from sgjax.lab.workloads import DataSource, WorkloadConfig
 from sgjax.lang.spec import LanguageSpec
@@ -50,7 +52,8 @@ class Experiment:
         workloads: by name.
         variants: by name, engine settings that differ from `base`; the key `language` says how
             programs run (`LanguageSpec`), `cluster` that several workers serve (`ClusterSpec`),
-            and `baseline` names settings in configs/baselines that come between.
+            `baseline` names settings in configs/baselines that come between, and `peer` another
+            engine that runs it (`PeerSpec`).
         base: engine settings of all variants, and their `language` and `cluster`.
         metrics: columns of the table.
         expect: comparisons over `variant.metric`, judged for each workload.
@@ -114,6 +117,15 @@ class Experiment:
         said = self._said_of(variant).get("language", {})
         return validate(LanguageSpec, said, f"variant {variant!r}: language")
 
+    def peer(self, variant: str) -> PeerSpec | None:
+        """Return the other engine that runs a variant, or None where it is ours.
+
+        Raises:
+            ConfigError: what the YAML says of it is not valid.
+        """
+        said = self._said_of(variant).get("peer")
+        return None if said is None else validate(PeerSpec, said, f"variant {variant!r}: peer")
+
     def _said_of(self, variant: str) -> dict[str, Any]:
         own = dict(self.variants[variant])
         baseline = own.pop("baseline", None)
@@ -135,13 +147,33 @@ def _overlay(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def load_arms(path: Path, overrides: Sequence[str], quick: bool = False) -> tuple[Experiment, ...]:
+@dataclass(frozen=True)
+class Peers:
+    """The file's key `peers`: what `--peers` adds to the arm that is measured.
+
+    Attributes:
+        names: of `PEERS`; each becomes a variant of its name.
+        expect: expectations that need them.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    names: tuple[str, ...] = ()
+    expect: tuple[str, ...] = ()
+
+
+def load_arms(
+    path: Path,
+    overrides: Sequence[str],
+    quick: bool = False,
+    pythons: Mapping[str, str] | None = None,
+) -> tuple[Experiment, ...]:
     """Read an experiment file.
 
     Args:
         path: the YAML file.
         overrides: `dotted.key=value` with a YAML value, applied in order, to every arm.
         quick: whether to apply what the file says of short runs.
+        pythons: interpreters of peers by name, for those that have one; None leaves all peers out.
 
     Returns:
         One experiment an arm, in the file's order; one alone where the file names no arms.
@@ -156,7 +188,7 @@ def load_arms(path: Path, overrides: Sequence[str], quick: bool = False) -> tupl
     data = {"name": path.stem, **data}
     given = [_parse_override(override) for override in overrides]
     arms = validate(dict[Arm, dict[str, Any]], data.pop("arms", {}), f"{path}: arms")
-    return tuple(_load_arm(data, arm, quick, given, path) for arm in arms.values() or [{}])
+    return tuple(_load_arm(data, arm, quick, given, pythons, path) for arm in arms.values() or [{}])
 
 
 def load_experiment(path: Path, overrides: Sequence[str], quick: bool = False) -> Experiment:
@@ -183,13 +215,30 @@ def _load_arm(
     arm: Mapping[str, Any],
     quick: bool,
     overrides: Sequence[Override],
+    pythons: Mapping[str, str] | None,
     path: Path,
 ) -> Experiment:
     full = _override(data, arm.items())
+    peers = validate(Peers, full.pop("peers", {}), f"{path}: peers")
     short = validate(dict[str, Any], full.pop("quick", {}), f"{path}: quick")
     shortened = _override(full, short.items())
     parse_experiment(shortened, f"{path}, quick")
-    return parse_experiment(_override(shortened if quick else full, overrides), str(path))
+    experiment = parse_experiment(_override(shortened if quick else full, overrides), str(path))
+    with_peers = _add_peers(experiment, peers, pythons or {}, str(path))
+    return with_peers if pythons is not None and experiment.arm == "measured" else experiment
+
+
+def _add_peers(
+    experiment: Experiment, peers: Peers, pythons: Mapping[str, str], where: str
+) -> Experiment:
+    """Return the experiment with its peers as variants, checked like any other."""
+    variants = dict(experiment.variants)
+    for name in peers.names:
+        variants[name] = {"peer": {"name": name, "python": pythons.get(name)}}
+    expect = (*experiment.expect, *peers.expect)
+    with_peers = replace(experiment, variants=variants, expect=expect)
+    _check(with_peers, f"{where}, peers")
+    return with_peers
 
 
 def _parse_override(text: str) -> Override:
@@ -243,6 +292,7 @@ def _check(experiment: Experiment, where: str) -> None:
             raise ConfigError(f"{where}: set the engine's seed by the experiment's 'seeds'")
         experiment.language(name)
         experiment.cluster(name)
+        experiment.peer(name)
     for metric in experiment.metrics + experiment.figure.metrics:
         _known(metric, list(METRICS), f"{where}: unknown metric")
     for source in experiment.expect:

@@ -39,7 +39,8 @@ class Record:
         started: UTC, ISO 8601.
         wall_s: seconds the run took.
         answers_digest: digest of all programs' answers in order.
-        metrics: by name.
+        metrics: by name; empty where it failed.
+        error: why another engine could not run it.
     """
 
     experiment: str
@@ -60,6 +61,7 @@ class Record:
     wall_s: float
     answers_digest: str
     metrics: dict[str, float]
+    error: str | None = None
 
     @property
     def arm(self) -> Arm:

@@ -128,7 +128,8 @@ def _load(arms: Sequence[Experiment]) -> tuple[list[tuple[Experiment, Tasks]], l
     for arm in arms:
         try:
             for variant in arm.variants:
-                resolve(None, arm.engine_settings(variant, arm.seeds[0]))
+                if arm.peer(variant) is None:
+                    resolve(None, arm.engine_settings(variant, arm.seeds[0]))
             tasks: Tasks = {
                 (name, seed): workload.load(arm.data, seed)
                 for name, workload in arm.workloads.items()
@@ -156,6 +157,7 @@ def _cases_done(directory: Path) -> set[tuple[str, Case]]:
     return {
         (r.experiment_hash, Case(r.workload, r.variant, r.seed, r.repeat))
         for r in read_records(directory)[1]
+        if r.error is None
     }
 
 
@@ -211,20 +213,38 @@ class _Run:
         warmup = task.first(self.experiment.warmup)
         repeats = self.experiment.repeats
         with ExitStack() as alive:
-            engines = {}
+            engines: dict[str, LabEngine] = {}
             for variant, (case, *_) in cases.items():
                 self.bar.say(f"{case.workload} · {variant} · loading")
                 settings = self.experiment.engine_settings(variant, seed)
                 cluster = self.experiment.cluster(variant)
                 build = self.build_engine if cluster is None else partial(Cluster, cluster)
-                engines[variant] = alive.enter_context(_engine(build, settings))
-            for variant, engine in engines.items():
+                with self._excused(case):
+                    engines[variant] = alive.enter_context(_engine(build, settings))
+            for variant, engine in list(engines.items()):
                 self.bar.say(f"{cases[variant][0].workload} · {variant} · warm-up")
-                warmup.run(engine, self.experiment.language(variant))
+                with self._excused(cases[variant][0], engines):
+                    warmup.run(engine, self.experiment.language(variant))
                 self.bar.advance(warmup.num_programs)
             for case in _in_turns(cases):
-                self.bar.say(f"{case.workload} · {case.variant} · {case.repeat + 1} of {repeats}")
-                self.writer.write(self._measure(case, task, engines[case.variant]))
+                if case.variant in engines:
+                    self.bar.say(
+                        f"{case.workload} · {case.variant} · {case.repeat + 1} of {repeats}"
+                    )
+                    with self._excused(case, engines):
+                        self.writer.write(self._measure(case, task, engines[case.variant]))
+
+    @contextmanager
+    def _excused(self, case: Case, engines: dict[str, LabEngine] | None = None) -> Iterator[None]:
+        """Record why a peer fails, and run it no more; our own failures pass."""
+        try:
+            yield
+        except SgjaxError as error:
+            if self.experiment.peer(case.variant) is None:
+                raise
+            if engines is not None:
+                del engines[case.variant]
+            self.writer.write(self._failed(case, error))
 
     def _measure(self, case: Case, task: Task, engine: LabEngine) -> Record:
         """Time a run; make it again if the engine compiled something meanwhile."""
@@ -247,7 +267,25 @@ class _Run:
         wall_s, elapsed_s = time.perf_counter() - begin, engine.now() - begin_s
         after = engine.get_server_info()
         self.bar.advance(task.num_programs)
-        config = {"experiment": self.resolved, "engine": after["config"]}
+        metrics = measure(ran, before, after, elapsed_s, _bound(ran))
+        known = after.get("known_metrics", metrics)
+        record = self._record(case, after, started)
+        return dataclasses.replace(
+            record,
+            wall_s=wall_s,
+            answers_digest=digest([outcome.answer for outcome in ran.outcomes]),
+            metrics={name: metrics[name] for name in metrics if name in known},
+        )
+
+    def _failed(self, case: Case, error: SgjaxError) -> Record:
+        settings = self.experiment.engine_settings(case.variant, case.seed)
+        info = {"config": settings, "executor": "cpu", "device": "none"}
+        record = self._record(case, info, datetime.now(UTC).isoformat(timespec="seconds"))
+        return dataclasses.replace(record, error=str(error))
+
+    def _record(self, case: Case, info: dict[str, Any], started: str) -> Record:
+        """Return the record of a case without what was measured."""
+        config = {"experiment": self.resolved, "engine": info["config"]}
         return Record(
             experiment=self.experiment.name,
             claim=self.experiment.claim,
@@ -255,18 +293,18 @@ class _Run:
             variant=case.variant,
             seed=case.seed,
             repeat=case.repeat,
-            executor=after["executor"],
-            device=after["device"],
-            model=after["config"]["model"],
-            dtype=after["config"]["dtype"],
+            executor=info["executor"],
+            device=info["device"],
+            model=info["config"].get("model", "none"),
+            dtype=info["config"].get("dtype", "none"),
             config=config,
             config_hash=digest(config),
             git_sha=self.git_sha,
             versions=self.versions,
             started=started,
-            wall_s=wall_s,
-            answers_digest=digest([outcome.answer for outcome in ran.outcomes]),
-            metrics=measure(ran, before, after, elapsed_s, _bound(ran)),
+            wall_s=0.0,
+            answers_digest="",
+            metrics={},
         )
 
 

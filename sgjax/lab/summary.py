@@ -41,7 +41,7 @@ class Summary:
         arm: how the numbers came about.
         experiment: what was run.
         records: the timed runs.
-        stats: by (workload, variant), then by metric.
+        stats: by (workload, variant), then by metric; none for a variant that failed.
         verdicts: by workload, one an expectation; then, under `OVERALL`, those on the agreement
             with the paper's values.
         remarks: what a reader must know to trust the numbers.
@@ -115,11 +115,12 @@ def summarise(records: Sequence[Record]) -> Summary:
     for record in records:
         runs.setdefault((record.workload, record.variant), []).append(record)
     stats = {key: _stats(group) for key, group in runs.items()}
+    done = {key: [r for r in group if r.error is None] for key, group in runs.items()}
     workloads = dict.fromkeys(record.workload for record in records)
     expectations = [parse_expectation(source) for source in experiment.expect]
     verdicts = {
         workload: tuple(
-            judge(e, _lookup(workload, runs, stats)) for e in expectations if not e.overall
+            judge(e, _lookup(workload, done, stats)) for e in expectations if not e.overall
         )
         for workload in workloads
     }
@@ -131,7 +132,7 @@ def summarise(records: Sequence[Record]) -> Summary:
         tuple(records),
         stats,
         verdicts,
-        (*_remarks(experiment, runs), *_remark_on_commits(records)),
+        (*_remarks(experiment, done), *_remark_on_failures(runs), *_remark_on_commits(records)),
     )
     overall += _agreement(summary)
     return replace(summary, verdicts={**verdicts, OVERALL: tuple(overall)}) if overall else summary
@@ -231,6 +232,12 @@ def _remark_on_known_prompts(workload: str, records: list[Record]) -> Iterable[s
             f"{workload}: some prompts are known in full, and the last token of each is computed: "
             f"{reachable} % is the highest hit rate that can be reached."
         )
+
+
+def _remark_on_failures(runs: dict[tuple[str, str], list[Record]]) -> Iterable[str]:
+    for (workload, variant), records in runs.items():
+        if records[-1].error is not None:
+            yield f"{workload}, {variant} could not run here: {records[-1].error}"
 
 
 def _remark_on_commits(records: Sequence[Record]) -> Iterable[str]:

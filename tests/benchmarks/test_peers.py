@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sgjax.lab.peers import checkpoints
 from sgjax.models import hf
 from sgjax.models.load import load_model
 from sgjax.models.weights import from_tensors
@@ -13,11 +14,13 @@ from sgjax.tokens.byte import ByteTokenizer
 from tests.models.checkpoints import assert_same_weights, write_gguf
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "sgjax" / "lab" / "peers"))  # as workers see it
 
 import peers
-from peer import checkpoints, report, work, worker
-from peer.base import Decoded
+from peer import report, work
 from peer.report import Cell, Column
+from remote import worker
+from remote.base import Decoded
 
 
 class CountingPeer:
@@ -77,7 +80,7 @@ def test_a_chat_goes_on_from_the_engines_own_answers():
 
 @pytest.mark.parametrize(
     ("python", "reason"),
-    [(sys.executable, "No module named 'peer.run_nothing'"), (shutil.which("false"), "status 1")],
+    [(sys.executable, "No module named 'remote.run_nothing'"), (shutil.which("false"), "status 1")],
 )
 def test_an_engine_that_cannot_run_is_listed_with_the_reason(python, reason, tmp_path):
     with (tmp_path / "log").open("w") as log:

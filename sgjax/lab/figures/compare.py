@@ -144,6 +144,9 @@ def _rows(
         y += 1
     for arm in arms:
         stat = arm.beside_paper(workload, variant, metric)
+        if stat is None and (workload, variant) in arm.stats:
+            yield Row(y, ARMS[arm.arm], 0, 0, 0, "not known", "")
+            y += 1
         if stat is not None:
             stats = arm.stats[workload, variant]
             listed = [m for m in spec.beside if m in stats and (relative or m != metric)]

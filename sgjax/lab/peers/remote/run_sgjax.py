@@ -3,8 +3,9 @@
 from importlib.metadata import version
 from typing import Any
 
+from remote.base import Decoded, Outputs, Prompts
+
 import sgjax as sgl
-from peer.base import Decoded, Outputs, Prompts
 
 
 class SgjaxPeer:
@@ -35,6 +36,11 @@ class SgjaxPeer:
             seconds=last - max(firsts),
             tokens=len(prompts) * (new - 1),
         )
+
+    def forget(self) -> None:
+        """See `Peer`."""
+        if not self._engine.flush_cache():
+            raise RuntimeError("the cache could not be emptied")
 
     def compilations(self) -> int:
         """See `Peer`."""

@@ -1,9 +1,9 @@
 """A worker: one engine in one process, driven by JSON lines over a pipe.
 
-    python -m peer.worker          (in benchmarks/)
+    python -m remote.worker        (in sgjax/lab/peers)
 
 The first line in is the settings {engine, model, dtype, threads, options}; the first line out says
-{"about": {...}} or {"error": "..."}. Then each line in is a job of `peer.work`, each line out what
+{"about": {...}} or {"error": "..."}. Then each line in is a job of the caller, each line out what
 it took. Standard library only, so that it runs in every peer's Python.
 """
 
@@ -15,7 +15,7 @@ import time
 import traceback
 from typing import Any, TextIO
 
-from peer.base import Outputs, Peer
+from remote.base import Outputs, Peer
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     answers = _own_stdout()
     settings = json.loads(sys.stdin.readline())
     try:
-        module = importlib.import_module(f"peer.run_{settings.pop('engine')}")
+        module = importlib.import_module(f"remote.run_{settings.pop('engine')}")
         peer: Peer = module.load(**settings)
         _answer(answers, {"about": peer.about()})
     except Exception as error:
@@ -45,6 +45,9 @@ def run(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
     elif job["kind"] == "batch":
         outputs, count = peer.generate(job["prompts"], job["new"]), job["count"]
         seconds = time.perf_counter() - start
+    elif job["kind"] == "forget":
+        peer.forget()
+        outputs, seconds, count = [], 0.0, 0
     elif job["kind"] == "chat":
         outputs, count = _chat(peer, job), job["count"]
         seconds = time.perf_counter() - start

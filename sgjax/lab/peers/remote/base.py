@@ -37,6 +37,10 @@ class Peer(Protocol):
         """Bring the prompts' K/V in, untimed or kept from before; then time `new` - 1 steps."""
         ...
 
+    def forget(self) -> None:
+        """Drop every prompt that is kept from calls before."""
+        ...
+
     def compilations(self) -> int:
         """Return how many programs were compiled so far; a run that adds to it does not count."""
         ...

@@ -11,8 +11,7 @@ from typing import Any
 
 import llama_cpp as ll
 import numpy as np
-
-from peer.base import Decoded, Outputs, Prompts
+from remote.base import Decoded, Outputs, Prompts
 
 SLOTS, SLOT_TOKENS, BATCH = 32, 1536, 2048
 
@@ -41,6 +40,11 @@ class LlamaCppPeer:
     def decode(self, prompts: Prompts, new: int) -> Decoded:
         """See `Peer`; a slot that holds its prompt computes its last token again."""
         return self._wave(prompts, new)
+
+    def forget(self) -> None:
+        """See `Peer`."""
+        ll.llama_memory_clear(self._memory, True)
+        self._held = [[] for _ in range(SLOTS)]
 
     def compilations(self) -> int:
         """See `Peer`; nothing is compiled."""

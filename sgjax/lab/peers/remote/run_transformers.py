@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 import transformers
+from remote.base import Decoded, Outputs, Prompts
 from transformers import AutoModelForCausalLM, DynamicCache, GenerationConfig
-
-from peer.base import Decoded, Outputs, Prompts
 
 BATCH = 16
 """Prompts a call of `generate` in workloads of many: larger ones are no faster on CPU."""
@@ -48,6 +47,10 @@ class TransformersPeer:
         clock = _Clock()
         outputs = self._call(ids, new, past_key_values=cache, logits_processor=[clock])
         return Decoded(outputs, clock.times[-1] - clock.times[0], len(prompts) * (new - 1))
+
+    def forget(self) -> None:
+        """See `Peer`."""
+        self._kept = None
 
     def compilations(self) -> int:
         """See `Peer`; nothing is compiled."""

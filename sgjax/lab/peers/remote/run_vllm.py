@@ -1,4 +1,4 @@
-"""vLLM's CPU build, in this process, with prefix caching."""
+"""vLLM's CPU build, in this process, with prefix caching unless options say otherwise."""
 
 import os
 import time
@@ -12,10 +12,14 @@ os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", ",".join(map(str, os.sched_ge
 
 import torch
 import vllm
+from remote.base import Decoded, Outputs, Prompts
 
-from peer.base import Decoded, Outputs, Prompts
-
-DEFAULTS = {"block_size": 32, "enforce_eager": True, "max_num_seqs": 64}
+DEFAULTS = {
+    "block_size": 32,
+    "enforce_eager": True,
+    "max_num_seqs": 64,
+    "enable_prefix_caching": True,
+}
 """32-token blocks: the default of 128 recomputes more of a shared prefix."""
 
 
@@ -52,6 +56,10 @@ class VllmPeer:
         seconds = time.perf_counter() - started
         return Decoded(outputs, seconds, sum(map(len, outputs)) - tokens_then)
 
+    def forget(self) -> None:
+        """See `Peer`."""
+        self._llm.reset_prefix_cache()
+
     def compilations(self) -> int:
         """See `Peer`; compiled before the first request, where at all."""
         return 0
@@ -68,7 +76,6 @@ def load(model: str, dtype: str, threads: int, options: dict[str, Any]) -> VllmP
         model=model,
         dtype=dtype,
         skip_tokenizer_init=True,
-        enable_prefix_caching=True,
         max_model_len=2048,
         seed=0,
         **settings,
