@@ -150,6 +150,9 @@ class CanonicalGrammar:
             return -1
         reached = (target, self._pairs.follow(tail, token_id))
         with self._lock:
+            # As in the mask: a jump must not lead where no text can be finished from, either.
+            if not self._is_alive(reached):
+                return -1
             number = self._numbers.setdefault(reached, len(self._states))
             if number == len(self._states):
                 self._states.append(reached)

@@ -61,6 +61,10 @@ def _count(label: str) -> Metric:
     return Metric(label, digits=0, lower_is_better=True)
 
 
+def _nats(label: str) -> Metric:
+    return Metric(label, "nats", lower_is_better=True)
+
+
 METRICS: dict[str, Metric] = {
     "throughput_programs_per_s": Metric("throughput", "programs/s"),
     "throughput_tokens_per_s": Metric("throughput", "tokens/s"),
@@ -100,6 +104,16 @@ METRICS: dict[str, Metric] = {
     "saved_passes": Metric("passes of a row saved", digits=0),
     "valid_outputs": _rate("outputs that keep to the constraint"),
     "constraints_compiled": _count("constraints compiled"),
+    "answers_per_s": Metric("constrained answers", "1/s"),
+    "answer_probability": _rate("probability of the right answer"),
+    "kl_nats": _nats("KL to the model's own distribution"),
+    "kl_max_nats": _nats("the largest such KL"),
+    "kl_deterministic_nats": _nats("KL, one text"),
+    "kl_equal_length_nats": _nats("KL, equal lengths"),
+    "kl_different_length_nats": _nats("KL, different lengths"),
+    "kl_nested_nats": _nats("KL, nested"),
+    "kl_of_jump_nats": _nats("KL of sampling every token to jumping"),
+    "lost_probability": _rate("probability not followed"),
     "compile_s": _seconds("host time to compile constraints"),
     "compilations": _count("compilations while timed"),
     "follow_rate": _rate("fields that earlier requests had written"),

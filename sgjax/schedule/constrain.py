@@ -90,34 +90,15 @@ class Constrainer:
             self._stats.split_jumps += sum(end not in ends for end in seq.jump_ends)
 
     def _forward(self, seq: Sequence, room: int) -> str | None:
-        """Append forced text while there is any; return the stop string it completes, if so."""
+        """Append forced text, if there is any; return the stop string it completes, if so."""
         grammar = seq.grammar
         assert grammar is not None
-        forced, follow = grammar.forced(seq.grammar_state)
-        if not forced or room <= 0:
+        # Whether anything is forced is asked first: mostly nothing is, and the output is long.
+        if room <= 0 or not grammar.forced(seq.grammar_state)[0]:
             return None
         output = seq.tokens.view(seq.num_prompt).tolist()
-        jump = self._jump.jump(output, forced, follow)
-        if jump is None:
-            return None
-        jump = _fit(jump, len(output), room)
-        state = self._state_after(seq, output, jump) if jump is not None else -1
-        if jump is None or state < 0:
-            return None
-        return self._apply(seq, output, jump, state)
-
-    def _state_after(self, seq: Sequence, output: list[int], jump: Jump) -> int:
-        """Return the grammar's state after a jump, -1 if the grammar forbids one of its tokens."""
-        grammar = seq.grammar
-        assert grammar is not None
-        state, new = seq.grammar_state, jump.append
-        if jump.keep < len(output):
-            state, new = grammar.start, (*output[: jump.keep], *jump.append)
-        for token in new:
-            state = grammar.advance(state, token)
-            if state < 0:
-                break
-        return state
+        found = next_jump(self._jump, grammar, seq.grammar_state, output, room)
+        return None if found is None else self._apply(seq, output, *found)
 
     def _apply(self, seq: Sequence, output: list[int], jump: Jump, state: int) -> str | None:
         replaced = len(output) - jump.keep
@@ -143,6 +124,38 @@ class Constrainer:
 
     def _bytes(self, tokens: Tokens[int]) -> bytes:
         return b"".join([self._tokenizer.token_bytes(t) for t in tokens])
+
+
+def next_jump(
+    mode: JumpMode, grammar: Grammar, state: int, output: list[int], room: int
+) -> tuple[Jump, int] | None:
+    """Return the jump that an output takes now, and the grammar's state behind it.
+
+    Args:
+        mode: the strategy.
+        grammar: the constraint.
+        state: its state after the output.
+        output: the output tokens so far.
+        room: tokens that the output may still grow by.
+
+    Returns:
+        None where nothing is forced, nothing fits, or the grammar forbids one of the tokens.
+    """
+    forced, follow = grammar.forced(state)
+    if not forced or room <= 0:
+        return None
+    jump = mode.jump(output, forced, follow)
+    jump = None if jump is None else _fit(jump, len(output), room)
+    if jump is None:
+        return None
+    new: Tokens[int] = jump.append
+    if jump.keep < len(output):
+        state, new = grammar.start, (*output[: jump.keep], *jump.append)
+    for token in new:
+        state = grammar.advance(state, token)
+        if state < 0:
+            return None
+    return jump, state
 
 
 def check_constraint(request: Request, grammar: Grammar | None) -> None:

@@ -50,7 +50,8 @@ def test_waits_and_fairness_are_measured_where_they_are_known():
 OWN = {
     "belady_cache_hit_rate", "host_us_per_request", "peak_host_bytes",
     "jumps", "split_jumps", "rolled_back_tokens", "saved_passes", "valid_outputs",
-    "constraints_compiled", "compile_s",
+    "constraints_compiled", "compile_s", "answers_per_s", "answer_probability", "lost_probability",
+    *(name for name in METRICS if name.startswith("kl_")),
 }  # fmt: skip
 """What only some workloads measure."""
 WAITS = {"wait_p50_s", "wait_p99_s", "wait_p999_s", "worst_family_wait_p99_s", "fairness"}

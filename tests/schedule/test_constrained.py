@@ -275,3 +275,13 @@ def test_dropping_tokens_never_gives_up_a_page_of_the_tree_for_writing(page_size
     pages.check([seq])
     pages.release(seq)
     assert pool.counts()["sequence"] == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_jump_leads_where_canonical_masks_leave_nothing(mode) -> None:
+    bench = Bench(byte_level(), MODES[mode], canonical=True)
+    patterns = [*PATTERNS, r" (Canberra|Sydney|Perth)", r"sky: (clear|cloudy); rain: (none|light)"]
+    for i, pattern in enumerate(patterns * 4):
+        bench.add(f"r{i}", [5 + i], pattern)
+    for completion in bench.run().values():
+        assert completion.finish.kind is FinishKind.STOP, completion.finish

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Ran, Task, Workload
+from sgjax.lab.workloads.distortion import DistortionWorkload
 from sgjax.lab.workloads.dspy_rag import DspyRagWorkload
 from sgjax.lab.workloads.extraction import ExtractionWorkload
 from sgjax.lab.workloads.families import FamiliesWorkload
@@ -23,7 +24,8 @@ from sgjax.lab.workloads.trace import TraceWorkload
 from sgjax.lab.workloads.tree_of_thought import TreeOfThoughtWorkload
 
 WorkloadConfig = Annotated[
-    DspyRagWorkload
+    DistortionWorkload
+    | DspyRagWorkload
     | ExtractionWorkload
     | FamiliesWorkload
     | FormsWorkload
@@ -45,6 +47,7 @@ WorkloadConfig = Annotated[
 
 __all__ = [
     "DataSource",
+    "DistortionWorkload",
     "DspyRagWorkload",
     "ExtractionWorkload",
     "FamiliesWorkload",
