@@ -57,8 +57,7 @@ class Ladder:
 
     Attributes:
         decode: D of steps without blocks.
-        mixed_decode: D of steps with blocks.
-        blocks: (G, BQ) of steps with blocks, by G * BQ.
+        mixed: (D, G, BQ) of steps with blocks, by T.
         pages: P of steps without blocks.
         mixed_pages: P of steps with blocks.
         targets: X.
@@ -67,8 +66,7 @@ class Ladder:
     """
 
     decode: tuple[int, ...]
-    mixed_decode: tuple[int, ...]
-    blocks: tuple[tuple[int, int], ...]
+    mixed: tuple[tuple[int, int, int], ...]
     pages: tuple[int, ...]
     mixed_pages: tuple[int, ...]
     targets: tuple[int, ...]
@@ -79,9 +77,9 @@ class Ladder:
         """Return the smallest shape that holds a plan and its sparse logit adjustments."""
         lengths = [row.num_tokens for row in plan.rows if row.num_tokens > 1]
         singles = len(plan.rows) - len(lengths)
-        G, BQ = self._fit_blocks(lengths)
+        D, G, BQ = self._fit_tokens(singles, lengths)
         return Shape(
-            D=_fit(self.mixed_decode if lengths else self.decode, singles),
+            D=D,
             G=G,
             BQ=BQ,
             P=_fit(
@@ -98,17 +96,16 @@ class Ladder:
         plain = {"X": self.targets[0], "Q": self.adjustments[0], "top": self.top[0]}
         shapes = [Shape(D=D, G=0, BQ=1, P=P, **plain) for P in self.pages for D in self.decode]
         for P in self.mixed_pages:
-            for D in self.mixed_decode:
-                shapes += [Shape(D=D, G=G, BQ=BQ, P=P, **plain) for G, BQ in self.blocks]
+            shapes += [Shape(D=D, G=G, BQ=BQ, P=P, **plain) for D, G, BQ in self.mixed]
         return shapes
 
-    def _fit_blocks(self, lengths: list[int]) -> tuple[int, int]:
+    def _fit_tokens(self, singles: int, lengths: list[int]) -> tuple[int, int, int]:
         if not lengths:
-            return 0, 1
-        for G, BQ in self.blocks:
-            if sum(-(-n // BQ) for n in lengths) <= G:
-                return G, BQ
-        raise AssertionError(f"the scheduler planned more blocks than {self.blocks[-1]}: {lengths}")
+            return _fit(self.decode, singles), 0, 1
+        for D, G, BQ in self.mixed:
+            if singles <= D and sum(-(-n // BQ) for n in lengths) <= G:
+                return D, G, BQ
+        raise AssertionError(f"the scheduler planned more than {self.mixed[-1]}: {lengths}")
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from sgjax.types import MAX_TOP_LOGPROBS
 def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size: int) -> Ladder:
     """Return the shapes for an engine's limits: some two dozen for plain requests.
 
-    Query blocks of 64 tokens suit prefill; many short extends (jump-forward, the ends of cached
-    prompts) take blocks of BLOCK_TOKENS, in which the scheduler counts, so that every plan fits.
+    Query blocks of 64 tokens suit prefill. Many short extends (jump-forward, the ends of cached
+    prompts) take blocks of BLOCK_TOKENS, in which the scheduler counts, so that every plan fits;
+    such steps have many rows, so their D is the largest.
 
     Args:
         max_running: rows a step at most.
@@ -29,15 +30,14 @@ def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size:
         vocab_size: V.
     """
     most = token_budget // BLOCK_TOKENS * BLOCK_TOKENS
-    # Padding is computed, so the rungs of prefill are close. At equal size the larger blocks come
-    # first: they read the keys less often.
-    sizes = {(n, 64) for n in _steps(64, 2, most)}
-    sizes |= {(n, BLOCK_TOKENS) for n in _steps(256, 4, most)}
-    by_size = sorted(sizes, key=lambda size: (size[0], -size[1]))
+    # Padding is computed, so the rungs are close. At equal size the larger blocks come first: they
+    # read the keys less often.
+    mixed = {(D, -(-n // 64), 64) for D in _steps(8, 8, max_running) for n in _steps(64, 2, most)}
+    quarters = {-(-most * i // (4 * BLOCK_TOKENS)) for i in range(1, 5)}
+    mixed |= {(max_running, G, BLOCK_TOKENS) for G in quarters}
     return Ladder(
         decode=tuple(dict.fromkeys((1, *_steps(8, 2, max_running)))),
-        mixed_decode=_steps(8, 8, max_running),
-        blocks=tuple((-(-n // block), block) for n, block in by_size),
+        mixed=tuple(sorted(mixed, key=lambda shape: (shape[0] + shape[1] * shape[2], -shape[2]))),
         pages=_steps(-(-max_pages // 8), 8, max_pages),
         # A step with blocks is long enough to carry the longest table.
         mixed_pages=(max_pages,),
