@@ -85,8 +85,8 @@ def step(
     hidden, kv = llama.forward(config, weights, kv, batch, attention, dense)
     B = batch.layout.kv_lens.shape[0]
 
-    def head(rows: jax.Array) -> jax.Array:
-        return llama.logits(config, weights, hidden[rows], dense)
+    def head(rows: jax.Array, used: jax.Array | None = None) -> jax.Array:
+        return llama.logits(config, weights, hidden[rows], used, dense)
 
     @vocab.over_devices
     def choose(raw: jax.Array, mask_table: jax.Array, how: Sampling) -> tuple[jax.Array, ...]:
@@ -114,7 +114,7 @@ def step(
         return results
 
     next_token, log_mass, logprob, top_ids, top_logprobs = choose(
-        head(batch.logit_rows[:B]), mask_table, batch.sampling
+        head(batch.logit_rows[:B], batch.layout.kv_lens > 0), mask_table, batch.sampling
     )
     target_logprob, target_top_ids, target_top_logprobs = _in_chunks(
         prompt, batch.logit_rows[B:], batch.targets[B:], LOGIT_BYTES // (4 * config.vocab_size)

@@ -13,6 +13,7 @@ block_len 0, padded logit rows read token 0.
 
 import flax.struct
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -90,6 +91,15 @@ class Layout:
     block_start: jax.Array
     block_len: jax.Array
     shared: SharedRuns
+
+    @property
+    def used(self) -> jax.Array:
+        """Return bool[T]: which tokens are no padding."""
+        decodes = self.kv_lens[: self.num_decode] > 0
+        if not self.num_blocks:
+            return decodes
+        blocks = jnp.arange(self.block_size) < self.block_len[:, None]
+        return jnp.concatenate([decodes, blocks.reshape(-1)])
 
     @property
     def num_blocks(self) -> int:

@@ -99,6 +99,7 @@ class Dense(Protocol):
         x: jax.Array,
         cos: jax.Array,
         sin: jax.Array,
+        used: jax.Array,
         dtype: jnp.dtype,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return what attention takes.
@@ -108,6 +109,7 @@ class Dense(Protocol):
             layer: the layer's weights.
             x: f32[T, E] hidden states.
             cos, sin: f32[T, D / 2] of the rotary angles.
+            used: bool[T] tokens that are no padding; what others get is finite, and no more.
             dtype: of the results.
 
         Returns:
@@ -116,13 +118,23 @@ class Dense(Protocol):
         ...
 
     def after(
-        self, config: ModelConfig, layer: LayerWeights, x: jax.Array, attended: jax.Array
+        self,
+        config: ModelConfig,
+        layer: LayerWeights,
+        x: jax.Array,
+        attended: jax.Array,
+        used: jax.Array,
     ) -> jax.Array:
         """Return f32[T, E], hidden states with the layer's attention f[T, H, D] and MLP added."""
         ...
 
-    def logits(self, config: ModelConfig, weights: LlamaWeights, hidden: jax.Array) -> jax.Array:
-        """Return f32[R, V] next-token logits of hidden states f32[R, E] before the final norm."""
+    def logits(
+        self, config: ModelConfig, weights: LlamaWeights, hidden: jax.Array, used: jax.Array
+    ) -> jax.Array:
+        """Return f32[R, V] next-token logits of hidden states f32[R, E] before the final norm.
+
+        Of rows that are not `used`, bool[R], they are finite, and no more.
+        """
         ...
 
 
@@ -143,9 +155,11 @@ class XlaDense:
         x: jax.Array,
         cos: jax.Array,
         sin: jax.Array,
+        used: jax.Array,
         dtype: jnp.dtype,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """See `Dense`."""
+        """See `Dense`; XLA's shapes are fixed, so padding is computed."""
+        del used
         heads = (-1, config.num_heads, config.head_dim)
         kv_heads = (-1, config.num_kv_heads, config.head_dim)
         normed = rms_norm(x, layer.attn_norm, config.norm_eps)
@@ -155,15 +169,24 @@ class XlaDense:
         return rotate(q, cos, sin).astype(dtype), rotate(k, cos, sin).astype(dtype), v.astype(dtype)
 
     def after(
-        self, config: ModelConfig, layer: LayerWeights, x: jax.Array, attended: jax.Array
+        self,
+        config: ModelConfig,
+        layer: LayerWeights,
+        x: jax.Array,
+        attended: jax.Array,
+        used: jax.Array,
     ) -> jax.Array:
         """See `Dense`."""
+        del used
         x = x + linear(attended.reshape(-1, config.q_size), layer.o)
         with jax.named_scope("mlp"):
             return x + mlp(config, layer, rms_norm(x, layer.mlp_norm, config.norm_eps))
 
-    def logits(self, config: ModelConfig, weights: LlamaWeights, hidden: jax.Array) -> jax.Array:
+    def logits(
+        self, config: ModelConfig, weights: LlamaWeights, hidden: jax.Array, used: jax.Array
+    ) -> jax.Array:
         """See `Dense`."""
+        del used
         normed = rms_norm(hidden, weights.norm, config.norm_eps)
         return linear(normed, weights.embed if weights.head is None else weights.head)
 

@@ -1,8 +1,8 @@
 """What a layer computes beside attention in C++ (kernels/native), two calls a layer.
 
 DEVICE. Imports jax, kernels.native and models.layer. XLA's CPU backend packs the weights of each
-product anew in every step; these calls read them where they lie, once. A token's results do not
-depend on the batch it is in.
+product anew in every step; these calls read them where they lie, once, and leave padding out. A
+token's results do not depend on the batch it is in.
 """
 
 import dataclasses
@@ -52,6 +52,7 @@ class NativeDense:
         x: jax.Array,
         cos: jax.Array,
         sin: jax.Array,
+        used: jax.Array,
         dtype: jnp.dtype,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """See `Dense`."""
@@ -65,12 +66,17 @@ class NativeDense:
         ):  # fmt: skip
             projections += [*_buffers(matrix), none if bias is None else bias]
         q, k, v = jax.ffi.ffi_call(native.BEFORE, results)(
-            x, layer.attn_norm, cos, sin, *projections, **self._settings(config)
+            x, used, layer.attn_norm, cos, sin, *projections, **self._settings(config)
         )
         return q, k, v
 
     def after(
-        self, config: ModelConfig, layer: LayerWeights, x: jax.Array, attended: jax.Array
+        self,
+        config: ModelConfig,
+        layer: LayerWeights,
+        x: jax.Array,
+        attended: jax.Array,
+        used: jax.Array,
     ) -> jax.Array:
         """See `Dense`."""
         matrices = [
@@ -80,6 +86,7 @@ class NativeDense:
         ]
         out: jax.Array = jax.ffi.ffi_call(native.AFTER, _like(x.shape, jnp.float32))(
             x,
+            used,
             attended,
             layer.mlp_norm,
             *matrices,
@@ -88,12 +95,14 @@ class NativeDense:
         )
         return out
 
-    def logits(self, config: ModelConfig, weights: LlamaWeights, hidden: jax.Array) -> jax.Array:
+    def logits(
+        self, config: ModelConfig, weights: LlamaWeights, hidden: jax.Array, used: jax.Array
+    ) -> jax.Array:
         """See `Dense`."""
         head = weights.embed if weights.head is None else weights.head
         like = _like((hidden.shape[0], config.vocab_size), jnp.float32)
         out: jax.Array = jax.ffi.ffi_call(native.LOGITS, like)(
-            hidden, weights.norm, *_buffers(head), **self._settings(config)
+            hidden, used, weights.norm, *_buffers(head), **self._settings(config)
         )
         return out
 

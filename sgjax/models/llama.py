@@ -66,24 +66,33 @@ def forward(
         Hidden states f32[T, E] before the final norm, and the K/V pool with the new tokens in it.
     """
     layout = batch.layout
+    used = layout.used
     dtype = weights.embed.dtype
     x = weights.embed[batch.tokens].astype(jnp.float32)
     cos, sin = rope_angles(config, layout.positions)
     k_pools, v_pools = list(kv.k), list(kv.v)
     for i, layer in enumerate(weights.layers):
         with jax.named_scope(f"layer{i}"):
-            q, k, v = dense.before(config, layer, x, cos, sin, dtype)
+            q, k, v = dense.before(config, layer, x, cos, sin, used, dtype)
             attended, k_pools[i], v_pools[i] = attention(q, k, v, k_pools[i], v_pools[i], layout)
-            x = dense.after(config, layer, x, attended)
+            x = dense.after(config, layer, x, attended, used)
     return x, KVCache(k=tuple(k_pools), v=tuple(v_pools))
 
 
 def logits(
-    config: ModelConfig, weights: LlamaWeights, hidden: jax.Array, dense: Dense = XLA
+    config: ModelConfig,
+    weights: LlamaWeights,
+    hidden: jax.Array,
+    used: jax.Array | None = None,
+    dense: Dense = XLA,
 ) -> jax.Array:
-    """Return f32[R, V] next-token logits of hidden states f32[R, E] from `forward`."""
+    """Return f32[R, V] next-token logits of hidden states f32[R, E] from `forward`.
+
+    Of rows that are not `used`, bool[R], they mean nothing; None uses all.
+    """
+    used = jnp.ones(hidden.shape[0], bool) if used is None else used
     with jax.named_scope("head"):
-        return dense.logits(config, weights, hidden)
+        return dense.logits(config, weights, hidden, used)
 
 
 def rope_frequencies(config: ModelConfig) -> NDArray[np.float32]:

@@ -44,15 +44,16 @@ def isas():
     return native.ISAS[: native.ISAS.index(native.load()) + 1]
 
 
-def everything(dense, weights, x, attended):
+def everything(dense, weights, x, attended, used=None):
     """Return q, k, v, the layer's result and the logits, as float32."""
+    used = jnp.ones(len(x), bool) if used is None else jnp.asarray(used)
     weights = dense.prepare(weights)
     cos, sin = llama.rope_angles(CONFIG, jnp.arange(len(x)))
     layer, dtype = weights.layers[0], weights.embed.dtype
     out = [
-        *dense.before(CONFIG, layer, x, cos, sin, dtype),
-        dense.after(CONFIG, layer, x, attended.astype(dtype)),
-        dense.logits(CONFIG, weights, x),
+        *dense.before(CONFIG, layer, x, cos, sin, used, dtype),
+        dense.after(CONFIG, layer, x, attended.astype(dtype), used),
+        dense.logits(CONFIG, weights, x, used),
     ]
     return [np.asarray(y, np.float32) for y in out]
 
@@ -76,6 +77,19 @@ def test_native_products_equal_xlas(tokens, dtype, tolerance):
             assert np.abs(got - y).max() <= tolerance * max(1, np.abs(y).max()), isa
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_padding_is_left_out_and_changes_nothing(dtype):
+    weights = random_weights(CONFIG, dtype, 0)
+    x, attended = inputs(TOKENS)
+    used = np.random.default_rng(3).random(TOKENS) < 0.4
+    broken = [jnp.where(used.reshape(-1, *[1] * (y.ndim - 1)), y, jnp.nan) for y in (x, attended)]
+    dense = NativeDense(native.load())
+    want = everything(dense, weights, x, attended)
+    for got, y in zip(everything(dense, weights, *broken, used), want, strict=True):
+        np.testing.assert_array_equal(got[used], y[used])
+        assert not np.any(got[~used])
+
+
 @pytest.mark.parametrize("tokens", [1, 2, 3, 6])
 def test_products_in_8_bits_are_those_of_rounded_factors(tokens):
     weights = quantize(random_weights(CONFIG, "float32", 0))
@@ -90,7 +104,7 @@ def test_products_in_8_bits_are_those_of_rounded_factors(tokens):
     want = rounded @ _exact(weights.head).T
     for isa in isas():
         dense = NativeDense(isa)
-        got = dense.logits(CONFIG, dense.prepare(weights), x)
+        got = dense.logits(CONFIG, dense.prepare(weights), x, jnp.ones(tokens, bool))
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
 
 
@@ -180,3 +194,10 @@ def test_experts_in_8_bits_are_refused():
     layer = dataclasses.replace(weights.layers[0], router=jax.numpy.zeros((2, 200)))
     with pytest.raises(UnsupportedBackend, match="mixtures of experts; use weights"):
         quantize(dataclasses.replace(weights, layers=(layer,)))
+
+
+def test_a_call_of_padding_alone_gives_zeros():
+    weights = random_weights(CONFIG, "float32", 0)
+    x, attended = inputs(3)
+    for y in everything(NativeDense(native.load()), weights, x, attended, np.zeros(3, bool)):
+        assert not np.any(y)

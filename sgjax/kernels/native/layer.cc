@@ -3,6 +3,8 @@
 // weights for all tokens.
 
 #include <algorithm>
+#include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "linear.h"
@@ -47,6 +49,32 @@ const float* floats(const ffi::AnyBuffer& buffer) {
   return static_cast<const float*>(buffer.untyped_data());
 }
 
+// The tokens of a call that are no padding; only these get rows in panels.
+struct Tokens {
+  const int32_t* at;
+  int64_t n;
+};
+
+struct Rows {
+  void* data;
+  size_t width;  // bytes
+};
+
+// List them, in the calling thread's memory; the others' rows of outputs become zeros.
+Tokens listed(const ffi::AnyBuffer& used, std::initializer_list<Rows> outputs) {
+  static thread_local std::vector<int32_t> memory;
+  const bool* flags = static_cast<const bool*>(used.untyped_data());
+  memory.clear();
+  for (int64_t t = 0; t < int64_t(used.element_count()); ++t) {
+    if (flags[t]) {
+      memory.push_back(int32_t(t));
+    } else {
+      for (const Rows& o : outputs) std::memset(static_cast<char*>(o.data) + t * o.width, 0, o.width);
+    }
+  }
+  return {memory.data(), int64_t(memory.size())};
+}
+
 // The calling thread's memory for what one call's phases hand on; grows to the largest call.
 class Scratch {
  public:
@@ -86,37 +114,32 @@ float* results(size_t n) {
   return memory.data();
 }
 
-Phase normalized(const Kernels& k, const float* x, const float* scale, float eps, int64_t T,
+Phase normalized(const Kernels& k, const float* x, const float* scale, float eps, Tokens T,
                  int64_t E, const Panel& to) {
   constexpr int64_t some = 16;
-  return {(T + some - 1) / some, [=](int64_t i) {
+  return {(T.n + some - 1) / some, [=](int64_t i) {
             float* row = results(E);
-            for (int64_t t = i * some; t < std::min(T, (i + 1) * some); ++t) {
-              k.normalize(x + t * E, scale, eps, E, row);
+            for (int64_t t = i * some; t < std::min(T.n, (i + 1) * some); ++t) {
+              k.normalize(x + T.at[t] * E, scale, eps, E, row);
               k.put(to, t, 0, row, E);
             }
           }};
 }
 
 // out = base + m * x, base being absent or [T, O].
-Phase added(const Kernels& k, const Matrix& m, const Panel& x, int64_t T, const float* base,
+Phase added(const Kernels& k, const Matrix& m, const Panel& x, Tokens T, const float* base,
             float* out) {
   return {(m.O + kRows - 1) / kRows, [=](int64_t i) {
             const int64_t row = i * kRows, rows = std::min(kRows, m.O - row);
-            if (base == nullptr) {
-              for (int64_t t = 0; t < T; t += kTokens)
-                k.product(m, row, rows, x, t, std::min(kTokens, T - t), out + t * m.O + row, m.O);
-              return;
-            }
             float* y = results(kTokens * kRows);
-            for (int64_t t = 0; t < T; t += kTokens) {
-              const int64_t tokens = std::min(kTokens, T - t);
+            for (int64_t t = 0; t < T.n; t += kTokens) {
+              const int64_t tokens = std::min(kTokens, T.n - t);
               k.product(m, row, rows, x, t, tokens, y, rows);
-              for (int64_t n = 0; n < tokens; ++n)
-                for (int64_t r = 0; r < rows; ++r) {
-                  const int64_t at = (t + n) * m.O + row + r;
-                  out[at] = base[at] + y[n * rows + r];
-                }
+              for (int64_t n = 0; n < tokens; ++n) {
+                const int64_t at = T.at[t + n] * m.O + row;
+                for (int64_t r = 0; r < rows; ++r)
+                  out[at + r] = (base ? base[at + r] : 0.0f) + y[n * rows + r];
+              }
             }
           }};
 }
@@ -130,26 +153,26 @@ struct Projection {
 };
 
 // A head of queries, keys or values, rotated where it is to be.
-void head(const Kernels& k, const Projection& p, int64_t row, int64_t D, const Panel& x, int64_t T,
+void head(const Kernels& k, const Projection& p, int64_t row, int64_t D, const Panel& x, Tokens T,
           const float* cos, const float* sin) {
   const int64_t half = D / 2;
   float* y = results(kTokens * D);
-  for (int64_t t = 0; t < T; t += kTokens) {
-    const int64_t tokens = std::min(kTokens, T - t);
+  for (int64_t t = 0; t < T.n; t += kTokens) {
+    const int64_t tokens = std::min(kTokens, T.n - t);
     k.product(p.m, row, D, x, t, tokens, y, D);
     for (int64_t n = 0; n < tokens; ++n) {
       float* line = y + n * D;
       if (p.bias)
         for (int64_t i = 0; i < D; ++i) line[i] += p.bias[row + i];
       if (p.rotated) {
-        const float *c = cos + (t + n) * half, *s = sin + (t + n) * half;
+        const float *c = cos + T.at[t + n] * half, *s = sin + T.at[t + n] * half;
         for (int64_t i = 0; i < half; ++i) {
           const float low = line[i], high = line[i + half];
           line[i] = low * c[i] - high * s[i];
           line[i + half] = high * c[i] + low * s[i];
         }
       }
-      const int64_t at = (t + n) * p.m.O + row;
+      const int64_t at = T.at[t + n] * p.m.O + row;
       if (p.wide) {
         std::copy_n(line, D, static_cast<float*>(p.out) + at);
       } else {
@@ -159,14 +182,14 @@ void head(const Kernels& k, const Projection& p, int64_t row, int64_t D, const P
   }
 }
 
-ffi::Error before(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer norm, ffi::AnyBuffer cos,
-                  ffi::AnyBuffer sin, ffi::AnyBuffer q, ffi::AnyBuffer q_scales,
+ffi::Error before(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer used,
+                  ffi::AnyBuffer norm, ffi::AnyBuffer cos, ffi::AnyBuffer sin, ffi::AnyBuffer q, ffi::AnyBuffer q_scales,
                   ffi::AnyBuffer q_bias, ffi::AnyBuffer k, ffi::AnyBuffer k_scales,
                   ffi::AnyBuffer k_bias, ffi::AnyBuffer v, ffi::AnyBuffer v_scales,
                   ffi::AnyBuffer v_bias, ffi::Result<ffi::AnyBuffer> q_out,
                   ffi::Result<ffi::AnyBuffer> k_out, ffi::Result<ffi::AnyBuffer> v_out, float eps,
                   int64_t isa) {
-  const int64_t T = x.dimensions()[0], E = x.dimensions()[1], D = 2 * cos.dimensions()[1];
+  const int64_t E = x.dimensions()[1], D = 2 * cos.dimensions()[1];
   auto projection = [&](const ffi::AnyBuffer& data, const ffi::AnyBuffer& scales,
                         const ffi::AnyBuffer& bias, const ffi::AnyBuffer& out, bool rotated) {
     const int64_t O = out.dimensions()[1] * D;
@@ -176,8 +199,10 @@ ffi::Error before(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer norm, f
   const Projection all[] = {projection(q, q_scales, q_bias, *q_out, true),
                             projection(k, k_scales, k_bias, *k_out, true),
                             projection(v, v_scales, v_bias, *v_out, false)};
+  auto rows = [](const Projection& p) { return Rows{p.out, size_t(p.m.O) * (p.wide ? 4 : 2)}; };
+  const Tokens T = listed(used, {rows(all[0]), rows(all[1]), rows(all[2])});
   const Kernels kernels = kernels_of(isa);
-  const Panel input = Scratch(Scratch::panel_bytes(T, E)).panel(all[0].m.kind, T, E);
+  const Panel input = Scratch(Scratch::panel_bytes(T.n, E)).panel(all[0].m.kind, T.n, E);
   const int64_t H = all[0].m.O / D, K = all[1].m.O / D;
   auto task = [=, &all](int64_t i) {
     const int64_t which = i < H ? 0 : i < H + K ? 1 : 2;
@@ -189,39 +214,42 @@ ffi::Error before(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer norm, f
   return ffi::Error::Success();
 }
 
-ffi::Error after(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer attended,
-                 ffi::AnyBuffer norm, ffi::AnyBuffer o, ffi::AnyBuffer o_scales,
+ffi::Error after(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer used,
+                 ffi::AnyBuffer attended, ffi::AnyBuffer norm, ffi::AnyBuffer o, ffi::AnyBuffer o_scales,
                  ffi::AnyBuffer gate, ffi::AnyBuffer gate_scales, ffi::AnyBuffer up,
                  ffi::AnyBuffer up_scales, ffi::AnyBuffer down, ffi::AnyBuffer down_scales,
                  ffi::Result<ffi::AnyBuffer> out, float eps, int64_t ffn, int64_t isa) {
-  const int64_t T = x.dimensions()[0], E = x.dimensions()[1];
+  const int64_t E = x.dimensions()[1];
+  const Tokens T = listed(used, {{out->untyped_data(), size_t(E) * sizeof(float)}});
   const int64_t Q = attended.dimensions()[1] * attended.dimensions()[2];
   const Kernels k = kernels_of(isa);
   const Matrix outward = matrix(E, Q, o, o_scales), back = matrix(E, ffn, down, down_scales);
   const Matrix gates = matrix(ffn, E, gate, gate_scales), ups = matrix(ffn, E, up, up_scales);
-  Scratch scratch(Scratch::panel_bytes(T, Q) + Scratch::panel_bytes(T, E) +
-                  Scratch::panel_bytes(T, ffn));
-  const Panel heads = scratch.panel(outward.kind, T, Q), normed = scratch.panel(gates.kind, T, E);
-  const Panel inner = scratch.panel(back.kind, T, ffn);
+  Scratch scratch(Scratch::panel_bytes(T.n, Q) + Scratch::panel_bytes(T.n, E) +
+                  Scratch::panel_bytes(T.n, ffn));
+  const Panel heads = scratch.panel(outward.kind, T.n, Q);
+  const Panel normed = scratch.panel(gates.kind, T.n, E);
+  const Panel inner = scratch.panel(back.kind, T.n, ffn);
   float* hidden = static_cast<float*>(out->untyped_data());
   constexpr int64_t some = 16;
-  const Phase gather = {(T + some - 1) / some, [=](int64_t i) {
-                          for (int64_t t = i * some; t < std::min(T, (i + 1) * some); ++t)
+  const Phase gather = {(T.n + some - 1) / some, [=](int64_t i) {
+                          for (int64_t t = i * some; t < std::min(T.n, (i + 1) * some); ++t) {
+                            const int64_t at = T.at[t] * Q;
                             if (attended.element_type() == ffi::F32) {
-                              k.put(heads, t, 0, floats(attended) + t * Q, Q);
+                              k.put(heads, t, 0, floats(attended) + at, Q);
                             } else {
                               const void* data = attended.untyped_data();
-                              k.put_narrow(heads, t, 0,
-                                           static_cast<const uint16_t*>(data) + t * Q, Q);
+                              k.put_narrow(heads, t, 0, static_cast<const uint16_t*>(data) + at, Q);
                             }
+                          }
                         }};
   // A group of columns of the panel that `down` reads.
   const Phase gating = {(ffn + kGroup - 1) / kGroup, [=](int64_t i) {
                           const int64_t row = i * kGroup, rows = std::min(kGroup, ffn - row);
                           float* g = results(2 * kTokens * kGroup);
                           float* u = g + kTokens * kGroup;
-                          for (int64_t t = 0; t < T; t += kTokens) {
-                            const int64_t tokens = std::min(kTokens, T - t);
+                          for (int64_t t = 0; t < T.n; t += kTokens) {
+                            const int64_t tokens = std::min(kTokens, T.n - t);
                             k.product(gates, row, rows, normed, t, tokens, g, rows);
                             k.product(ups, row, rows, normed, t, tokens, u, rows);
                             k.gated(g, u, tokens * rows);
@@ -235,12 +263,14 @@ ffi::Error after(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer attended
   return ffi::Error::Success();
 }
 
-ffi::Error logits(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer norm, ffi::AnyBuffer head,
-                  ffi::AnyBuffer scales, ffi::Result<ffi::AnyBuffer> out, float eps, int64_t isa) {
-  const int64_t T = x.dimensions()[0], E = x.dimensions()[1], V = out->dimensions()[1];
+ffi::Error logits(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer used, ffi::AnyBuffer norm,
+                  ffi::AnyBuffer head, ffi::AnyBuffer scales, ffi::Result<ffi::AnyBuffer> out,
+                  float eps, int64_t isa) {
+  const int64_t E = x.dimensions()[1], V = out->dimensions()[1];
+  const Tokens T = listed(used, {{out->untyped_data(), size_t(V) * sizeof(float)}});
   const Kernels k = kernels_of(isa);
   const Matrix m = matrix(V, E, head, scales);
-  const Panel input = Scratch(Scratch::panel_bytes(T, E)).panel(m.kind, T, E);
+  const Panel input = Scratch(Scratch::panel_bytes(T.n, E)).panel(m.kind, T.n, E);
   Team::run(pool, {normalized(k, floats(x), floats(norm), eps, T, E, input),
                    added(k, m, input, T, nullptr, static_cast<float*>(out->untyped_data()))});
   return ffi::Error::Success();
@@ -254,7 +284,8 @@ using Any = ffi::AnyBuffer;
 XLA_FFI_DEFINE_HANDLER_SYMBOL(sgjax_before, sgjax::before,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
-                                  .Arg<Any>().Arg<Any>().Arg<Any>().Arg<Any>()  // x to sin
+                                  .Arg<Any>().Arg<Any>()                        // x, used
+                                  .Arg<Any>().Arg<Any>().Arg<Any>()             // norm, cos, sin
                                   .Arg<Any>().Arg<Any>().Arg<Any>()             // q
                                   .Arg<Any>().Arg<Any>().Arg<Any>()             // k
                                   .Arg<Any>().Arg<Any>().Arg<Any>()             // v
@@ -265,7 +296,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sgjax_before, sgjax::before,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(sgjax_after, sgjax::after,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
-                                  .Arg<Any>().Arg<Any>().Arg<Any>()  // x, attended, norm
+                                  .Arg<Any>().Arg<Any>()             // x, used
+                                  .Arg<Any>().Arg<Any>()             // attended, norm
                                   .Arg<Any>().Arg<Any>()             // o
                                   .Arg<Any>().Arg<Any>()             // gate
                                   .Arg<Any>().Arg<Any>()             // up
@@ -278,7 +310,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sgjax_after, sgjax::after,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(sgjax_logits, sgjax::logits,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
-                                  .Arg<Any>().Arg<Any>()  // x, norm
+                                  .Arg<Any>().Arg<Any>().Arg<Any>()  // x, used, norm
                                   .Arg<Any>().Arg<Any>()  // head
                                   .Ret<Any>()
                                   .Attr<float>("eps")
