@@ -229,8 +229,9 @@ def _quantized(model: LoadedModel, degree: int) -> LlamaWeights:
 
 def _shared_prefix(spec: SharedPrefixSpec | None, attention: Attention) -> SharedPrefixSpec:
     if spec is None:
-        return CascadeSpec() if attention.uses_runs else PlainSpec()
-    if isinstance(spec, CascadeSpec) and not attention.uses_runs:
+        pays = attention.run_pays_from
+        return CascadeSpec(min_queries=pays) if pays else PlainSpec()
+    if isinstance(spec, CascadeSpec) and not attention.run_pays_from:
         raise UnsupportedBackend(
             f"shared_prefix: cascade is not done by attention={attention.name!r}; use "
             "shared_prefix: none, or another backend"

@@ -47,15 +47,20 @@ class CascadeSpec:
 
     Attributes:
         min_tokens: shorter runs are left to the sequences: merging would cost more.
+        min_queries: so are runs of fewer tokens to compute; by default as many as pay for the
+            backend of attention, where `shared_prefix` is not given.
     """
 
     __pydantic_config__ = FORBID_EXTRA
     type: Literal["cascade"] = "cascade"
     min_tokens: int = 64
+    min_queries: int = 2
 
     def __post_init__(self) -> None:
         if self.min_tokens < 1:
             raise ConfigError(f"min_tokens={self.min_tokens} is not allowed; it must be >= 1")
+        if self.min_queries < 2:
+            raise ConfigError(f"min_queries={self.min_queries} is not allowed; it must be >= 2")
 
 
 SharedPrefixSpec = Annotated[PlainSpec | CascadeSpec, Field(discriminator="type")]

@@ -154,7 +154,9 @@ def pack(
             int(logit_rows[b]) + 1 - row.num_tokens for row, b in zip(plan.rows, slots, strict=True)
         ]
         members = members_of(plan, slots, firsts, shape.T)
-        runs = plan_runs(members, shape.T, shape.B, shared_prefix.min_tokens)
+        runs = plan_runs(
+            members, shape.T, shape.B, shared_prefix.min_tokens, shared_prefix.min_queries
+        )
         layout = dataclasses.replace(layout, shared=runs)
     sampling = _pack_sampling(plan, slots, shape, vocab_size, adjusted, mask_rows)
     return shape, Batch(tokens, layout, logit_rows, targets, sampling)

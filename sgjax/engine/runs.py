@@ -64,18 +64,22 @@ def members_of(plan: Plan, slots: list[int], firsts: list[int], num_tokens: int)
     return members
 
 
-def plan_runs(members: list[Member], num_tokens: int, num_rows: int, min_tokens: int) -> SharedRuns:
+def plan_runs(
+    members: list[Member], num_tokens: int, num_rows: int, min_tokens: int, min_queries: int = 2
+) -> SharedRuns:
     """Return the runs that pay.
 
     Levels follow the tree from the top: whatever all members of a group have in common is one run,
-    then each branch is a group of its own. A run shorter than `min_tokens`, or one that no longer
-    fits into the arrays, is not made; the runs below it then begin where it would have.
+    then each branch is a group of its own. A run shorter than `min_tokens`, one of fewer than
+    `min_queries`, or one that no longer fits into the arrays, is not made; the runs below it then
+    begin where it would have.
 
     Args:
         members: sequences that may join.
         num_tokens: T.
         num_rows: B.
         min_tokens: of a run.
+        min_queries: new tokens that a run must serve.
     """
     runs: Any = no_runs(num_tokens, num_rows)  # filled here, in numpy
     used, tile = 0, runs.tokens.shape[1]
@@ -90,7 +94,8 @@ def plan_runs(members: list[Member], num_tokens: int, num_rows: int, min_tokens:
         end = group[0].path[depth - 1].num_tokens if depth else 0
         tokens = np.concatenate([np.arange(m.first, m.first + m.count) for m in group])
         tiles = -(-len(tokens) // tile)
-        if end - covered >= min_tokens and used + tiles <= len(runs.start):
+        pays = end - covered >= min_tokens and len(tokens) >= min_queries
+        if pays and used + tiles <= len(runs.start):
             padded = np.full(tiles * tile, num_tokens)
             padded[: len(tokens)] = tokens
             here = slice(used, used + tiles)

@@ -25,8 +25,8 @@ class Attention(Protocol):
         ...
 
     @property
-    def uses_runs(self) -> bool:
-        """Return whether shared runs are attended once for all their queries."""
+    def run_pays_from(self) -> int:
+        """Return how many queries a shared run must have to be worth it; 0 ignores all runs."""
         ...
 
     def __call__(

@@ -38,7 +38,7 @@ class CpuAttention:
     chunk: int = 128
     name: str = "cpu"
     writes_first: bool = True
-    uses_runs: bool = True
+    run_pays_from: int = 8
 
     def __call__(
         self,

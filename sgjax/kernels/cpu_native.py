@@ -26,7 +26,7 @@ class CpuNativeAttention:
     isa: str
     name: str = "cpu_native"
     writes_first: bool = True
-    uses_runs: bool = True
+    run_pays_from: int = 2
 
     def __call__(
         self,

@@ -47,7 +47,7 @@ class PallasGpuAttention:
     interpret: bool = False
     name: str = "pallas_gpu"
     writes_first: bool = True
-    uses_runs: bool = True
+    run_pays_from: int = 2
 
     def __call__(
         self,

@@ -43,7 +43,7 @@ class PallasTpuAttention:
     interpret: pltpu.InterpretParams | None = None
     name: str = "pallas_tpu"
     writes_first: bool = True
-    uses_runs: bool = True
+    run_pays_from: int = 2
 
     def __post_init__(self) -> None:
         if self.page_size % SUBLANES or self.chunk % self.page_size:

@@ -24,7 +24,7 @@ class ReferenceAttention:
     page_size: int
     name: str = "reference"
     writes_first: bool = True
-    uses_runs: bool = False
+    run_pays_from: int = 0
 
     def __call__(
         self,

@@ -34,9 +34,9 @@ class ShardedAttention:
         return self.inner.writes_first
 
     @property
-    def uses_runs(self) -> bool:
+    def run_pays_from(self) -> int:
         """See `Attention`."""
-        return self.inner.uses_runs
+        return self.inner.run_pays_from
 
     def __call__(
         self,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sgjax.aot.check import compile_job
-from sgjax.aot.job import Job
+from sgjax.aot.job import STEPS, Job
 
 pytestmark = pytest.mark.aot
 
@@ -66,6 +66,9 @@ def test_a_step_split_over_eight_updates_kv_in_place_with_two_all_reduces_a_laye
     assert verdict.layer_collectives == {"all-reduce": 2 * verdict.num_layers}
     assert verdict.alias_bytes >= verdict.compiled_kv_bytes
     assert verdict.temp_bytes < 0.05 * verdict.kv_bytes
+    # Beside them travel the embeddings, but no logits.
+    D, G, BQ = STEPS[step]
+    assert verdict.largest_other <= (D + G * BQ) * 4096
 
 
 @pytest.mark.parametrize(

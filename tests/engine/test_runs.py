@@ -121,6 +121,14 @@ def test_a_run_too_short_is_left_to_the_runs_below_it():
     assert runs.own_start.tolist() == [100, 100, 0, 0]
 
 
+def test_a_run_of_too_few_queries_is_left_to_the_sequences():
+    top, left = Node(1, 100, ()), Node(2, 200, ())
+    members = [member(b, top, left) for b in range(3)] + [member(3, top)]
+    runs = plan_runs(members, 4, 4, 64, min_queries=4)
+    assert [(s, e) for s, e in zip(runs.start, runs.end, strict=True) if e] == [(0, 100)]
+    assert runs.own_start.tolist() == [100] * 4
+
+
 def test_many_members_are_cut_into_tiles():
     top = Node(1, 100, ())
     runs = plan_runs([member(b, top) for b in range(40)], 64, 64, 64)
@@ -152,7 +160,7 @@ def test_cascade_attention_equals_plain_attention_on_random_trees(rows, seed):
     v_pool = rng.standard_normal((500 * S, 32), np.float32)
     q, k, v = (rng.standard_normal((D + G * BQ, h, 16), np.float32) for h in (6, 2, 2))
     for attention in cascades():
-        assert attention.uses_runs
+        assert attention.run_pays_from >= 2
         run = compiled(attention)
         plain, *_ = run(q, k, v, k_pool, v_pool, packed.layout)
         got, *_ = run(q, k, v, k_pool, v_pool, layout)
@@ -173,12 +181,16 @@ def test_text_is_the_same_with_shared_prefixes_attended_once():
         siblings={"type": "share_planned"},  # whose writers must not read ahead
         shared_prefix={"type": "cascade", "min_tokens": 4},
     )
-    assert info["config"]["shared_prefix"] == {"type": "cascade", "min_tokens": 4}
+    asked = {"type": "cascade", "min_tokens": 4, "min_queries": 2}
+    assert info["config"]["shared_prefix"] == asked
 
 
 def test_shared_prefix_is_resolved_by_the_backend_and_refused_where_it_cannot_be():
     with sgl.Engine(**MODEL, attention="reference") as engine:
         assert engine.get_server_info()["config"]["shared_prefix"] == {"type": "none"}
+    with sgl.Engine(**MODEL, attention="cpu") as engine:
+        # XLA computes whole tiles of queries: a few sequences are faster by themselves.
+        assert engine.get_server_info()["config"]["shared_prefix"]["min_queries"] == 8
     with pytest.raises(UnsupportedBackend, match=r"cascade is not done by attention='reference'"):
         sgl.Engine(**MODEL, attention="reference", shared_prefix={"type": "cascade"})
     with pytest.raises(ConfigError, match="min_tokens=0"):
