@@ -2,6 +2,7 @@
 
 from sgjax.errors import UnsupportedBackend
 from sgjax.models.config import ModelConfig
+from sgjax.models.int8 import PACK
 from sgjax.models.layer import Dense, XlaDense
 from sgjax.models.layer_native import native_dense
 
@@ -30,6 +31,8 @@ def select_dense(name: str, attention: str, config: ModelConfig, devices: int) -
         problem = f"it goes with attention='cpu_native', got {attention!r}"
     elif devices > 1:
         problem = f"it is for one device, got mesh: tensor={devices}"
+    elif config.head_dim % PACK:
+        problem = f"it takes whole packs of {PACK} rows a head, got head_dim={config.head_dim}"
     elif config.num_experts:
         problem = "it does not do mixtures of experts"
     if name == "native" and problem:

@@ -7,6 +7,7 @@ token's results do not depend on the batch it is in.
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +15,10 @@ import numpy as np
 
 from sgjax.kernels import native
 from sgjax.models.config import ModelConfig
+from sgjax.models.int8 import GROUP, PACK
 from sgjax.models.layer import Int8Matrix, LayerWeights, LlamaWeights, Matrix
 
+MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 VECTORS = ("attn_norm", "mlp_norm", "q_bias", "k_bias", "v_bias")
 
 
@@ -34,16 +37,40 @@ class NativeDense:
     name: str = "native"
 
     def prepare(self, weights: LlamaWeights) -> LlamaWeights:
-        """Return the weights with norms and biases in float32, so that no step converts them."""
+        """Return the weights as the calls read them.
 
-        def wide(layer: LayerWeights) -> LayerWeights:
+        Norms and biases are float32, so that no step converts them. For `avx512_bf16` matrices of
+        bfloat16 are packed; so is a copy of an embedding that is the head too.
+        """
+
+        def ready(layer: LayerWeights) -> LayerWeights:
             vectors = {name: getattr(layer, name) for name in VECTORS}
-            return dataclasses.replace(
-                layer, **{n: v.astype(jnp.float32) for n, v in vectors.items() if v is not None}
-            )
+            changed: dict[str, Any] = {
+                n: v.astype(jnp.float32) for n, v in vectors.items() if v is not None
+            }
+            changed |= {name: self._packed(getattr(layer, name)) for name in MATRICES}
+            return dataclasses.replace(layer, **changed)
 
-        layers = tuple(map(wide, weights.layers))
-        return dataclasses.replace(weights, layers=layers, norm=weights.norm.astype(jnp.float32))
+        head = weights.embed if weights.head is None else weights.head
+        return dataclasses.replace(
+            weights,
+            layers=tuple(map(ready, weights.layers)),
+            norm=weights.norm.astype(jnp.float32),
+            head=self._packed(head),
+        )
+
+    def _packed(self, matrix: Matrix) -> Matrix:
+        """Return bf16[O / 16, I / 2, 16, 2] for a matrix that is to be packed, others as they are.
+
+        Both axes are padded to whole packs and groups, as kernels/native/linear.h says.
+        """
+        if isinstance(matrix, Int8Matrix) or matrix.dtype != jnp.bfloat16:
+            return matrix
+        if self.isa != "avx512_bf16":
+            return matrix
+        O, I = matrix.shape  # noqa: E741 - the shape letters
+        padded = jnp.pad(matrix, ((0, -O % PACK), (0, -I % GROUP)))
+        return padded.reshape(-(-O // PACK), PACK, padded.shape[1] // 2, 2).transpose(0, 2, 1, 3)
 
     def before(
         self,

@@ -40,8 +40,9 @@ Kernels kernels_of(int64_t level) {
 
 Matrix matrix(int64_t O, int64_t I, const ffi::AnyBuffer& data, const ffi::AnyBuffer& scales) {
   const Kind kind = data.element_type() == ffi::F32    ? Kind::f32
-                    : data.element_type() == ffi::BF16 ? Kind::bf16
-                                                       : Kind::int8;
+                    : data.element_type() != ffi::BF16 ? Kind::int8
+                    : data.dimensions().size() == 4    ? Kind::packed
+                                                       : Kind::bf16;
   return {kind, O, I, data.untyped_data(), static_cast<const float*>(scales.untyped_data())};
 }
 

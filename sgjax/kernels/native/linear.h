@@ -5,12 +5,13 @@
 
 namespace sgjax {
 
-enum class Kind : int32_t { f32, bf16, int8 };
+enum class Kind : int32_t { f32, bf16, packed, int8 };
 
 constexpr int64_t kGroup = 64;  // columns that share a scale; panels are padded to whole groups
-constexpr int64_t kPack = 16;   // rows of an int8 matrix that lie together
+constexpr int64_t kPack = 16;   // rows of a packed or int8 matrix that lie together
 
-// Weights of a product, [O, I]. An int8 matrix is [O / 16, I / 4, 16, 4], both padded by zeros to
+// Weights of a product, [O, I]. A packed matrix is bf16[O / 16, I / 2, 16, 2], both padded by zeros
+// to whole packs and groups, for processors that multiply pairs of bfloat16. An int8 matrix is [O / 16, I / 4, 16, 4], both padded by zeros to
 // whole packs and groups, each code stored as code + 128, with scales [O / 16, I / 64, 16].
 struct Matrix {
   Kind kind;
