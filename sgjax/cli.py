@@ -4,12 +4,9 @@ A mistake of the user's ends in one line on stderr and exit code 1 (2 for the us
 line itself); `sgjax --debug COMMAND ...` shows the traceback.
 """
 
-import gc
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,13 +15,6 @@ from typer.core import TyperGroup
 
 from sgjax.errors import ConfigError, SgjaxError
 from sgjax.lab.views.cli import views
-
-if TYPE_CHECKING:
-    from sgjax.lab.config import Experiment
-    from sgjax.lab.runner import Finished
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 
 class _Commands(TyperGroup):
@@ -102,93 +92,35 @@ def run(
     out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("results"),
 ) -> None:
     """Run an experiment, or all; draw tables, figures and reports."""
-    console, given = Console(), list(words or [])
-    files = [] if everything or not given else [Path(given.pop(0))]
-    if not everything and (not files or folder is not None or budget is not None):
-        raise typer.BadParameter("give an experiment's file, or --all (with --folder, --budget)")
-    pythons = _pythons(peer or []) if peers else None
-    if peer and not peers:
-        raise typer.BadParameter("--peer says where a peer is; add --peers to run them")
-    run_file = _Runner(given, quick, resume, pythons, out, console)
-    if everything:
-        _run_all(folder, run_file, budget, out, console)
-    else:
-        _run_one(files[0], run_file, console)
-
-
-@dataclass(frozen=True)
-class _Runner:
-    """Run experiments' files as the command line says."""
-
-    overrides: list[str]
-    quick: bool
-    resume: bool
-    pythons: dict[str, str] | None
-    out: Path
-    console: Console
-
-    def __call__(self, file: Path, title: str = "") -> "Finished":
-        from sgjax.lab.config import load_arms
-        from sgjax.lab.runner import run_experiment
-
-        arms = load_arms(file, self.overrides, self.quick, self.pythons)
-        _fetch_models(arms, self.console)
-        return run_experiment(arms, self.out, _build_engine, self.console, self.resume, title)
-
-
-def _pythons(given: list[str]) -> dict[str, str]:
-    """Return the peers' Pythons by name."""
-    from sgjax.lab.peers.spec import PeerSpec
-
-    pairs = [text.partition("=") for text in given]
-    if not all(equals and python for _, equals, python in pairs):
-        raise typer.BadParameter("write --peer NAME=PYTHON")
-    return {PeerSpec(name).name: python for name, _, python in pairs}
-
-
-def _run_one(file: Path, run_file: _Runner, console: Console) -> None:
-    from sgjax.lab.plot import redraw
-
-    finished = run_file(file)
-    if finished.interrupted:
-        where = f" in {finished.directory}" if finished.num_records else ""
-        console.print(f"Stopped; {finished.num_records} timed runs are kept{where}", soft_wrap=True)
-        console.print("--resume goes on from there")
-        raise typer.Exit(INTERRUPTED)
-    _say_written(console, redraw(finished.directory, console))
-    for failure in finished.failures:
-        print(f"sgjax: {failure.arm}, not finished: {failure.error}", file=sys.stderr)
-    if finished.failures:
-        raise typer.Exit(1)
-
-
-def _run_all(
-    folder: Path | None, run_file: _Runner, budget: float | None, out: Path, console: Console
-) -> None:
-    from sgjax.lab.campaign import run_all
+    from sgjax.lab.command import RunCommand, read_pythons
     from sgjax.shipped import shipped_experiments
 
-    def run_and_forget(file: Path, title: str) -> "Finished":
-        try:
-            return run_file(file, title)
-        finally:
-            _forget_programs()
-
-    files = sorted((folder or shipped_experiments()).glob("*.yaml"))
-    budget_s = None if budget is None else 60 * budget
-    campaign = run_all(files, out, run_and_forget, console, budget_s)
-    _say_written(console, [campaign.index])
-    if campaign.interrupted:
-        raise typer.Exit(INTERRUPTED)
-    if any(entry.crash for entry in campaign.entries):
-        raise typer.Exit(1)
-
-
-def _forget_programs() -> None:
-    """Free compiled programs: those of many experiments exceed a process's memory mappings."""
-    if "jax" in sys.modules:
-        sys.modules["jax"].clear_caches()
-        gc.collect()
+    given = list(words or [])
+    file = None if everything or not given else Path(given.pop(0))
+    if not everything and file is None:
+        raise typer.BadParameter("give an experiment's file, or --all")
+    if not everything and (folder, budget) != (None, None):
+        raise typer.BadParameter("--folder and --budget go with --all")
+    if peer and not peers:
+        raise typer.BadParameter("--peer says where a peer is; add --peers to run them")
+    pythons, console = read_pythons(peer or []) if peers else None, Console()
+    command = RunCommand(
+        given,
+        quick,
+        resume,
+        pythons,
+        out,
+        console,
+        lambda settings: _build_engine(settings),
+        lambda model: _fetch_model(model, console),
+    )
+    if file is not None:
+        code = command.one(file)
+    else:
+        budget_s = None if budget is None else 60 * budget
+        code = command.all(folder or shipped_experiments(), budget_s)
+    if code:
+        raise typer.Exit(code)
 
 
 @app.command()
@@ -199,14 +131,15 @@ def plot(
 ) -> None:
     """Redraw table, figure and report from results alone; of a folder of results, the index."""
     from sgjax.lab.campaign import index_of
+    from sgjax.lab.command import say_written
     from sgjax.lab.plot import redraw
     from sgjax.lab.records import RESULTS
 
     console = Console()
     if results.is_dir() and not (results / RESULTS).exists():
-        _say_written(console, [index_of(results)])
+        say_written(console, [index_of(results)])
     else:
-        _say_written(console, redraw(results, console))
+        say_written(console, redraw(results, console))
 
 
 @app.command()
@@ -328,19 +261,6 @@ def _build_engine(settings: dict[str, Any]) -> Any:
     return start_peer(spec, config.model, config.dtype, default_cache_dir(), print)
 
 
-def _fetch_models(arms: Sequence["Experiment"], console: Console) -> None:
-    """Fetch the checkpoints that the arms' variants need, in the open."""
-    from sgjax.engine.config import resolve
-
-    for arm in arms:
-        try:
-            settings = [arm.engine_settings(name, 0) for name in arm.variants]
-            for model in dict.fromkeys(resolve(None, s).model for s in settings if "peer" not in s):
-                _fetch_model(model, console)
-        except SgjaxError:
-            pass  # the arm's own run says so, and the other arms go on
-
-
 def _fetch_model(model: str, console: Console) -> None:
     from sgjax.models.presets import load_preset, preset_names
     from sgjax.models.pull import default_cache_dir, pull, pulled_path
@@ -349,8 +269,3 @@ def _fetch_model(model: str, console: Console) -> None:
         return
     if not pulled_path(model, default_cache_dir()).exists():
         pull(model, default_cache_dir(), lambda line: console.print(line, highlight=False))
-
-
-def _say_written(console: Console, files: list[Path]) -> None:
-    console.print("Written: " + ", ".join(file.name for file in files), highlight=False)
-    console.print(f"     in: {files[0].parent}", soft_wrap=True, highlight=False)

@@ -47,11 +47,15 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_kind_is_drawn_the_same_from_the_same_records(name):
-    first, second = (draw(made_up_arms({**BASE, **FIGURES[name]})) for _ in range(2))
-    assert first["png"].startswith(b"\x89PNG")
-    assert ElementTree.fromstring(first["svg"]).tag.endswith("svg")
-    assert first == second
+def test_every_kind_is_drawn(name):
+    files = draw(made_up_arms({**BASE, **FIGURES[name]}))
+    assert files["png"].startswith(b"\x89PNG")
+    assert ElementTree.fromstring(files["svg"]).tag.endswith("svg")
+
+
+def test_the_same_records_give_the_same_files():
+    arms = made_up_arms({**BASE, **FIGURES["scatter"]}, executors=("sim",))
+    assert draw(arms) == draw(arms)
 
 
 def texts_of(axes):
