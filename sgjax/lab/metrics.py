@@ -61,6 +61,14 @@ def _count(label: str) -> Metric:
     return Metric(label, digits=0, lower_is_better=True)
 
 
+def _milliseconds(label: str) -> Metric:
+    return Metric(label, "ms", scale=1e3, lower_is_better=True)
+
+
+def _microseconds(label: str) -> Metric:
+    return Metric(label, "µs", scale=1e6, lower_is_better=True)
+
+
 def _nats(label: str) -> Metric:
     return Metric(label, "nats", lower_is_better=True)
 
@@ -104,6 +112,17 @@ METRICS: dict[str, Metric] = {
     "saved_passes": Metric("passes of a row saved", digits=0),
     "valid_outputs": _rate("outputs that keep to the constraint"),
     "constraints_compiled": _count("constraints compiled"),
+    "installed": Metric("installed (1) or not (0)", digits=0),
+    "compiled_schemas": _rate("schemas compiled"),
+    "passing_schemas": _rate("schemas with every instance judged right"),
+    "false_accepts": _count("invalid instances accepted"),
+    "false_rejects": _count("valid instances rejected"),
+    "finished_outputs": _rate("outputs that came to their end"),
+    "compile_p50_s": _milliseconds("median time to compile"),
+    "compile_p99_s": _milliseconds("99th percentile time to compile"),
+    "compile_max_s": _milliseconds("longest time to compile"),
+    "mask_p50_s": _microseconds("median time of a mask"),
+    "mask_p99_s": _microseconds("99th percentile time of a mask"),
     "answers_per_s": Metric("constrained answers", "1/s"),
     "answer_probability": _rate("probability of the right answer"),
     "kl_nats": _nats("KL to the model's own distribution"),
@@ -147,9 +166,14 @@ def measure(
         because the last token of each is computed; `mean_batch_size` is in rows a forward pass;
         `peak_pages` is the most since the engine was built, `peak_kv_bytes` what they hold;
         `overhead_fraction` is the share of planning and committing in the engine's time; `tree_s`
-        is measured on this machine's clock, also where the run is simulated.
+        is measured on this machine's clock, also where the run is simulated. A run that asks the
+        engine nothing has the workload's own metrics alone.
     """
+    unknown = ran.metrics.keys() - METRICS.keys()
+    assert not unknown, f"a workload measures {sorted(unknown)}, which METRICS does not name"
     outcomes, count = ran.outcomes, _difference(before, after)
+    if not count["forward_passes"]:
+        return {"compilations": count["compilations"], **ran.metrics}
     completion = sum(o.completion_tokens for o in outcomes)
     prompt = count["prompt_tokens"]
     host, device = count["plan_s"] + count["commit_s"], count["device_s"]
@@ -180,8 +204,6 @@ def measure(
     graded = [o.correct for o in outcomes if o.correct is not None]
     if graded:
         metrics["accuracy"] = sum(graded) / len(graded)
-    unknown = ran.metrics.keys() - METRICS.keys()
-    assert not unknown, f"a workload measures {sorted(unknown)}, which METRICS does not name"
     return {**metrics, **ran.metrics}
 
 

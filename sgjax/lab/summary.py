@@ -226,6 +226,7 @@ def _remarks(experiment: Experiment, runs: dict[tuple[str, str], list[Record]]) 
 
 def _remark_on_known_prompts(workload: str, records: list[Record]) -> Iterable[str]:
     name = "reachable_cache_hit_rate"
+    records = [r for r in records if name in r.metrics]
     if any(r.metrics[name] < r.metrics["optimal_cache_hit_rate"] for r in records):
         reachable = METRICS[name].show(max(r.metrics[name] for r in records))
         yield (

@@ -13,6 +13,7 @@ from sgjax.lab.workloads.forms import FormsWorkload
 from sgjax.lab.workloads.generative_agents import GenerativeAgentsWorkload
 from sgjax.lab.workloads.hellaswag import HellaswagWorkload
 from sgjax.lab.workloads.json_decoding import JsonDecodingWorkload
+from sgjax.lab.workloads.json_schemas import JsonSchemasWorkload
 from sgjax.lab.workloads.llm_judge import LlmJudgeWorkload
 from sgjax.lab.workloads.mmlu import MmluWorkload
 from sgjax.lab.workloads.multi_turn_chat import MultiTurnChatWorkload
@@ -32,6 +33,7 @@ WorkloadConfig = Annotated[
     | GenerativeAgentsWorkload
     | HellaswagWorkload
     | JsonDecodingWorkload
+    | JsonSchemasWorkload
     | LlmJudgeWorkload
     | MmluWorkload
     | MultiTurnChatWorkload
@@ -55,6 +57,7 @@ __all__ = [
     "GenerativeAgentsWorkload",
     "HellaswagWorkload",
     "JsonDecodingWorkload",
+    "JsonSchemasWorkload",
     "LabEngine",
     "LlmJudgeWorkload",
     "MmluWorkload",

@@ -104,6 +104,8 @@ class DistortionTask:
     def run(self, engine: LabEngine, language: LanguageSpec) -> Ran:
         """Draw outputs of all cases, then work out their distributions."""
         refuse_language(language, "distortion")
+        if not self.cases:
+            return Ran((), ())
         tokenizer = engine.tokenizer
         requests = [request for case in self.cases for request in self._requests(case, engine)]
         started_s = engine.now()
@@ -158,7 +160,7 @@ class DistortionTask:
         info = engine.get_server_info()
         spec = validate(GrammarSpec, info["config"]["grammar"], "the engine's grammar")
         kernels = load_kernels(spec.kernels, default_cache_dir() / "native")
-        compiler = GrammarCompiler(tokenizer, info["model"]["vocab_size"], kernels, spec)
+        compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, kernels, spec)
         model = (info["config"]["model"], info["config"]["dtype"])
         scores = Scores(engine, self.scored.setdefault(model, {}))
         prompts = [tuple(tokenizer.encode(case.prompt, add_bos=True)) for case in self.cases]
