@@ -6,6 +6,7 @@ of the child it would go to next. Only a change of that slot, or of that node, c
 cached for it, so an event of the tree touches exactly the requests that hang there.
 """
 
+import enum
 from collections.abc import Callable, Iterator
 
 from sortedcontainers import SortedKeyList
@@ -17,16 +18,32 @@ Key = Callable[[Sequence], tuple[float, ...]]
 Hanging = dict[int, Sequence]
 
 
+class _Any(enum.Enum):
+    """Stands for any slot of a node; None is a slot: of those who match to their end."""
+
+    SLOT = enum.auto()
+
+
+_ANY = _Any.SLOT
+
+
 class PrefixIndex:
     """Hang sequences on their deepest matched node and keep `Sequence.matched` exact.
+
+    Args:
+        cache: whose nodes they hang on.
+        key: the policy's.
 
     Attributes:
         root: the cache's root.
         weights: node id -> sequences hanging at or below it; absent means none.
     """
 
-    def __init__(self, cache: PrefixCache) -> None:
+    def __init__(self, cache: PrefixCache, key: Key) -> None:
         self._cache = cache
+        self._key = key
+        # Least keys where somebody asked: by node and slot, or node and _ANY. Never out of date.
+        self._firsts: dict[tuple[int, object], tuple[float, ...]] = {}
         self._where: dict[int, tuple[CacheNode, Slot | None]] = {}
         self._slots: dict[int, dict[Slot | None, Hanging]] = {}
         self._changes: list[CacheEvent] = []
@@ -41,11 +58,17 @@ class PrefixIndex:
         slot = self._cache.first_key(key, node.num_tokens)
         self._where[seq.arrival] = (node, slot)
         self._slots.setdefault(node.id, {}).setdefault(slot, {})[seq.arrival] = seq
+        for place in ((node.id, slot), (node.id, _ANY)):
+            if place in self._firsts:
+                self._firsts[place] = min(self._firsts[place], self._key(seq))
         self._weigh(node, 1)
 
     def remove(self, seq: Sequence) -> None:
         """Take a sequence down."""
         node, slot = self._where.pop(seq.arrival)
+        for place in ((node.id, slot), (node.id, _ANY)):
+            if self._firsts.get(place) == self._key(seq):
+                del self._firsts[place]
         slots = self._slots[node.id]
         del slots[slot][seq.arrival]
         if not slots[slot]:
@@ -59,13 +82,25 @@ class PrefixIndex:
         for slot in self._slots.get(node.id, {}).values():
             yield from slot.values()
 
-    def awaiting(self, node: CacheNode) -> Iterator[Sequence]:
-        """Yield the sequences that would use pages of a leaf, be it a part of them."""
-        yield from self.hanging(node)
+    def next_use(self, leaf: CacheNode) -> tuple[float, ...] | None:
+        """Return the least key of those who would use pages of a leaf, be it a part of them."""
+        firsts = [self._first(leaf.id, _ANY)]
         # Who matches only the beginning of its edge hangs above it, in its slot.
-        if node.parent is not None and node.parent.id in self._slots:
-            slot = self._cache.first_key(node.key, 0)
-            yield from self._slots[node.parent.id].get(slot, {}).values()
+        if leaf.parent is not None:
+            firsts.append(self._first(leaf.parent.id, self._cache.first_key(leaf.key, 0)))
+        return min((first for first in firsts if first is not None), default=None)
+
+    def _first(self, node_id: int, slot: "Slot | _Any | None") -> tuple[float, ...] | None:
+        """Return the least key of those who hang at a node in a slot, or in any; remember it."""
+        found = self._firsts.get((node_id, slot))
+        if found is None and node_id in self._slots:
+            slots = self._slots[node_id]
+            chosen = slots.values() if slot is _ANY else [slots.get(slot, {})]
+            hanging = (seq for hung in chosen for seq in hung.values())
+            found = min(map(self._key, hanging), default=None)
+            if found is not None:
+                self._firsts[node_id, slot] = found
+        return found
 
     def stale(self) -> list[Sequence]:
         """Return what the cache's changes since the last call may have moved."""
@@ -116,11 +151,10 @@ class WaitingQueue:
     """
 
     def __init__(self, cache: PrefixCache, key: Key, track: bool) -> None:
-        self._key = key
         self._order: SortedKeyList = SortedKeyList(key=key)
         self._by_arrival: SortedKeyList = SortedKeyList(key=lambda seq: seq.arrival)
         self._members: set[int] = set()
-        self.index = PrefixIndex(cache) if track else None
+        self.index = PrefixIndex(cache, key) if track else None
 
     def __len__(self) -> int:
         return len(self._by_arrival)
@@ -147,10 +181,10 @@ class WaitingQueue:
     def next_use(self, leaf: CacheNode) -> tuple[float, ...] | None:
         """Return the policy's key of the first sequence that would use a leaf; None if none would.
 
-        Prefixes must be tracked. It looks at everybody who waits for the leaf.
+        Prefixes must be tracked.
         """
         assert self.index is not None
-        return min(map(self._key, self.index.awaiting(leaf)), default=None)
+        return self.index.next_use(leaf)
 
     def refresh(self) -> None:
         """Bring `Sequence.matched` and the order up to date with the cache."""

@@ -1,13 +1,21 @@
 """How many prompt tokens any prefix cache must compute: the lower bound of Appendix A.3.
 
-Imports theory.visits. The requests' prefix tree is never built: in sorted order a path shares most
-with its predecessor, so a stack of open edges is enough.
+Imports numpy and theory.visits. The requests' prefix tree is never built: in sorted order a path
+shares most with its predecessor, so a stack of open edges is enough.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sgjax.theory.visits import Path, TokenIds, Visit, common_prefix, paths
+import numpy as np
+from numpy.typing import NDArray
+
+from sgjax.theory.visits import TokenIds
+
+Keys = NDArray[np.int64]
+Way = tuple[Keys, int]
+"""A request's path as numbers of its pages, and how many of them, from the front, it could match.
+"""
 
 
 @dataclass(frozen=True)
@@ -61,38 +69,58 @@ def hit_rate_bound(
     Source:
         Appendix A.3.
     """
-    asked = [tuple(prompt) for prompt in prompts]
-    answered = [()] * len(asked) if outputs is None else [tuple(output) for output in outputs]
-    visits = [Visit(p, o) for p, o in zip(asked, answered, strict=True)]
-    whole = [
-        Path(tuple((t,) for t in v.prompt + v.output[:-1]), len(v.prompt), 0, 0) for v in visits
-    ]
-    paged = paths(visits, page_size)
-    prompt_tokens = sum(path.prompt_tokens for path in paged)
-    hits = sum(path.matchable for path in paged) - first_misses(paged)
-    return HitRateBound(prompt_tokens, first_misses(whole), prompt_tokens - page_size * hits)
+    asked = [np.asarray(prompt, np.int64) for prompt in prompts]
+    if outputs is None:
+        left = asked
+    else:
+        pairs = zip(asked, outputs, strict=True)
+        left = [np.concatenate([p, np.asarray(o, np.int64)[:-1]]) for p, o in pairs]
+    lengths = [len(prompt) for prompt in asked]
+    whole = list(zip(left, lengths, strict=True))
+    paged = [(_pages(keys, page_size), (length - 1) // page_size) for keys, length in whole]
+    hits = sum(matchable for _, matchable in paged) - _first_misses(paged)
+    return HitRateBound(
+        prompt_tokens=sum(lengths),
+        tree_tokens=_first_misses(whole),
+        least_computed=sum(lengths) - page_size * hits,
+    )
 
 
-def first_misses(visits: Sequence[Path]) -> int:
+def _pages(keys: Keys, size: int) -> Keys:
+    """Return a number for each full page, equal for equal pages."""
+    if size == 1:
+        return keys
+    full = keys[: len(keys) // size * size].reshape(-1, size)
+    return np.array([hash(page.tobytes()) for page in full], np.int64)
+
+
+def _first_misses(ways: Sequence[Way]) -> int:
     """Return the tree's pages that are matchable for every request through them.
 
     They are nobody's by-product, so whichever request comes first must miss them; all others can
     be hits for whoever could match them.
     """
-    ordered = sorted(visits, key=lambda path: path.pages)
+    # Bytes put equal beginnings side by side as well as numbers do, and are compared at once.
+    ordered = sorted(ways, key=lambda way: way[0].tobytes())
     # Edges that are still open: (end, least matchable length of the requests seen through it).
     stack: list[tuple[int, int]] = [(0, 0)]
     missed = 0
-    for at, path in enumerate(ordered):
-        following = ordered[at + 1].pages if at + 1 < len(ordered) else ()
-        shared = common_prefix(path.pages, following)
-        _push(stack, len(path.pages), path.matchable)
+    for at, (pages, matchable) in enumerate(ordered):
+        shared = _shared(pages, ordered[at + 1][0]) if at + 1 < len(ordered) else 0
+        _push(stack, len(pages), matchable)
         while stack[-1][0] > shared:
             end, least = stack.pop()
             start = max(stack[-1][0], shared)
             missed += max(0, min(end, least) - start)
             _push(stack, start, least)
     return missed
+
+
+def _shared(a: Keys, b: Keys) -> int:
+    """Return the number of leading items in which two paths agree."""
+    length = min(len(a), len(b))
+    differs = a[:length] != b[:length]
+    return int(differs.argmax()) if differs.any() else length
 
 
 def _push(stack: list[tuple[int, int]], end: int, least: int) -> None:

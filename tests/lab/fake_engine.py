@@ -4,7 +4,7 @@ import itertools
 import threading
 import time
 
-from sgjax.theory.bound import common_prefix
+from sgjax.theory.visits import common_prefix
 from sgjax.tokens.byte import ByteTokenizer
 from sgjax.types import Completion, Delta, FinishKind, FinishReason, Wants
 

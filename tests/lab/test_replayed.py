@@ -14,6 +14,7 @@ from sgjax.lab.workloads.families import Family
 from sgjax.lab.workloads.replayed import best_eviction
 from sgjax.lang.spec import LanguageSpec
 from sgjax.sim.trace import Arrival
+from sgjax.theory.bound import hit_rate_bound
 
 SIM = {"type": "sim", "hardware": "a10g", "model": "llama-2-7b"}
 TWO = {"a": Family(0.75, 100, 10, 4), "b": Family(0.25, 0, 20, 2)}
@@ -90,8 +91,26 @@ def test_a_trace_is_read_from_the_users_folder_cut_and_sped_up(tmp_path):
     with sgl.Engine(executor=SIM, page_size=512) as engine:
         ran = task.run(engine, LanguageSpec())
     assert [visit.prompt for visit in ran.prompts] == [(1,), (3,)]
-    with pytest.raises(ConfigError, match="does not ship with sgjax"):
-        TraceWorkload("t.jsonl").load(DataSource(), seed=0)
+    with pytest.raises(ConfigError, match="not found"):
+        TraceWorkload("another.jsonl").load(data, seed=0)
+
+
+def test_without_data_a_trace_of_the_published_ones_structure_is_made_up():
+    chats = TraceWorkload("chats.jsonl", num_requests=2000).load(DataSource(), seed=1)
+    prompts = [a.tokens.blocks for a in chats.arrivals]
+    assert {p[0] for p in prompts} == {0}
+    # Mooncake's conversations: 12,035 tokens on average, 39 % go on, 37 % could come from a cache.
+    assert 8000 < sum(len(a.tokens) for a in chats.arrivals) / 2000 < 16000
+    seen, going_on = set(), 0
+    for prompt in prompts:
+        going_on += prompt[:2] in seen
+        seen |= {prompt[:n] for n in range(2, len(prompt) + 1)}
+    assert 0.25 < going_on / 2000 < 0.45
+    assert 0.2 < hit_rate_bound(prompts).optimal < 0.45
+    assert TraceWorkload("other.jsonl", num_requests=9).load(DataSource(), seed=1) != chats.first(9)
+    lengths = TraceWorkload("a.csv", form="azure", num_requests=500).load(DataSource(), seed=1)
+    assert hit_rate_bound([a.tokens.blocks for a in lengths.arrivals]).optimal == 0
+    assert 900 < sum(len(a.tokens) for a in lengths.arrivals) / 500 < 1500
 
 
 def test_a_tiled_trace_is_served_copy_by_copy_and_bounded_like_one(tmp_path):
