@@ -34,6 +34,7 @@ from sgjax.sim.trace import Arrival
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.byte import ByteTokenizer
 from sgjax.tokens.gguf import tokenizer_from_gguf
+from sgjax.tokens.hf import tokenizer_from_folder
 from sgjax.types import Constraint
 
 
@@ -156,13 +157,15 @@ def _tokenizer(name: str) -> Tokenizer:
     if name == "bytes":
         return ByteTokenizer()
     path = Path(name).expanduser()
+    if path.is_dir():
+        return tokenizer_from_folder(path)
     if name in preset_names():
         path = pulled_path(name, default_cache_dir())
         if not path.exists():
             path = pull(name, default_cache_dir(), lambda line: None)
     if not path.is_file():
         raise ConfigError(
-            f"tokenizer={name!r} is not usable; allowed: bytes, a preset that can be fetched, or a "
-            ".gguf file"
+            f"tokenizer={name!r} is not usable; allowed: bytes, a preset that can be fetched, a "
+            "folder with tokenizer.json or tokenizer.model, or a .gguf file"
         )
     return tokenizer_from_gguf(GgufFile(path).metadata)

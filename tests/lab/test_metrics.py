@@ -28,7 +28,7 @@ def test_metrics_are_differences_of_counters_and_statistics_of_outcomes():
         "prompt_tokens": 1000,
         "computed_tokens": 250, "completion_tokens": 8, "forced_tokens": 3, "forward_passes": 10,
         "mean_batch_size": 4.0, "peak_pages": 77, "overhead_fraction": 0.25, "accuracy": 0.75,
-        "tree_s": 0.5, "tree_fraction": 0.125,
+        "tree_s": 0.5, "tree_fraction": 0.125, "tree_us_per_request": 125_000.0,
         "peak_kv_bytes": 77_000, "compilations": 0,
     }  # fmt: skip
     assert metrics == pytest.approx(expected)

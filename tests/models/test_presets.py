@@ -15,6 +15,8 @@ PUBLISHED = {
     "mistral-7b": 7.242,
     "mixtral-8x7b": 46.70,
     "qwen2-1.5b": 1.544,
+    "llava-1.5-7b": 6.738,
+    "llava-next-34b": 34.39,
 }
 
 

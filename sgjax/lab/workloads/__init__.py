@@ -14,9 +14,11 @@ from sgjax.lab.workloads.generative_agents import GenerativeAgentsWorkload
 from sgjax.lab.workloads.hellaswag import HellaswagWorkload
 from sgjax.lab.workloads.json_decoding import JsonDecodingWorkload
 from sgjax.lab.workloads.json_schemas import JsonSchemasWorkload
+from sgjax.lab.workloads.lines_of_code import LinesOfCodeWorkload
 from sgjax.lab.workloads.llm_judge import LlmJudgeWorkload
 from sgjax.lab.workloads.mmlu import MmluWorkload
 from sgjax.lab.workloads.multi_turn_chat import MultiTurnChatWorkload
+from sgjax.lab.workloads.nested import NestedWorkload
 from sgjax.lab.workloads.react import ReactWorkload
 from sgjax.lab.workloads.self_consistency import SelfConsistencyWorkload
 from sgjax.lab.workloads.sharegpt import SharegptWorkload
@@ -34,9 +36,11 @@ WorkloadConfig = Annotated[
     | HellaswagWorkload
     | JsonDecodingWorkload
     | JsonSchemasWorkload
+    | LinesOfCodeWorkload
     | LlmJudgeWorkload
     | MmluWorkload
     | MultiTurnChatWorkload
+    | NestedWorkload
     | ReactWorkload
     | SelfConsistencyWorkload
     | SharegptWorkload
@@ -59,9 +63,11 @@ __all__ = [
     "JsonDecodingWorkload",
     "JsonSchemasWorkload",
     "LabEngine",
+    "LinesOfCodeWorkload",
     "LlmJudgeWorkload",
     "MmluWorkload",
     "MultiTurnChatWorkload",
+    "NestedWorkload",
     "Outcome",
     "Ran",
     "ReactWorkload",
