@@ -28,7 +28,7 @@ class SimSpec:
         model: preset whose architecture is simulated; None takes the engine's `model`.
         tensor: devices that each layer is split over.
         lengths: how long unconstrained outputs are.
-        tokenizer: "bytes", or whose vocabulary counts the tokens: a preset, a .gguf file, or a folder
+        tokenizer: "bytes", or whose vocabulary counts the tokens: a preset, .gguf file, or a folder
             that holds a tokenizer.
         settle_s: real seconds in which no program may have spoken before time goes on: simulated
             steps take no time, so programs need a moment to answer what they heard.
