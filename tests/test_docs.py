@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md"]
+PAGES = [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
