@@ -17,7 +17,7 @@ def code_cells(path):
 
 
 def test_there_are_notebooks():
-    assert len(NOTEBOOKS) >= 5
+    assert len(NOTEBOOKS) >= 6
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
