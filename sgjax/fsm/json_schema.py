@@ -1,21 +1,33 @@
 """JSON Schema to a regular language: the finite, non-recursive subset.
 
-HOST. Imports json_text, json_merge, parse and errors. The texts are a subset of all valid ones:
+HOST. Imports its neighbours (json_*, parse) and errors. The texts are a subset of all valid ones:
 properties come in the schema's order, white space is bounded, numbers with bounds have no exponent.
 So what is generated is always valid; keywords that cannot be honoured are refused by name. Unknown
 keywords are annotations, as the standard says.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
 from sgjax.errors import GrammarError
 from sgjax.fsm import json_text as jt
+from sgjax.fsm.json_keywords import (
+    KEYWORDS,
+    REFUSED,
+    TYPES,
+    VALIDATING,
+    WIDE_FORMATS,
+    equal,
+    has_type,
+    is_idle,
+    plain,
+    type_list,
+)
 from sgjax.fsm.json_merge import Schema, are_disjoint, merge
 from sgjax.fsm.json_numbers import ANY_NUMBER, number_of
+from sgjax.fsm.json_refs import References
 from sgjax.fsm.parse import (
     ANYTHING,
     EMPTY,
@@ -31,25 +43,6 @@ from sgjax.fsm.parse import (
 )
 
 WhitespaceKind = Literal["compact", "fixed", "bounded"]
-
-_REFUSED = (
-    "uniqueItems", "contains", "minContains", "maxContains", "dependencies", "dependentRequired",
-    "dependentSchemas", "if", "then", "else", "unevaluatedProperties", "unevaluatedItems",
-    "contentEncoding", "contentMediaType", "contentSchema", "$dynamicRef", "$recursiveRef",
-)  # fmt: skip
-
-_KEYWORDS = {
-    "string": ("minLength", "maxLength", "pattern", "format"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-    "object": ("properties", "required", "additionalProperties", "patternProperties",
-               "propertyNames", "minProperties", "maxProperties"),
-    "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
-}  # fmt: skip
-
-_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
-
-_WIDE_FORMATS = {"int32", "int64", "float", "double"}
-"""Formats of numbers in OpenAPI: annotations, because they say nothing of strings."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +91,7 @@ class _Converter:
     """Convert the parts of one schema."""
 
     def __init__(self, root: Any, style: JsonStyle) -> None:
-        self._root = root
+        self._refs = References(root)
         self._style = style
         blank = Repeat(parse(r"[ \n\t]"), 0, style.most)
         space = blank if style.whitespace == "bounded" else EMPTY
@@ -121,8 +114,8 @@ class _Converter:
             return jt.NOTHING
         if not isinstance(schema, dict):
             raise GrammarError(f"a schema must be an object or a boolean, got {schema!r:.60}")
-        for keyword in _REFUSED:
-            if keyword in schema and not _is_idle(keyword, schema[keyword]):
+        for keyword in REFUSED:
+            if keyword in schema and not is_idle(keyword, schema[keyword]):
                 raise GrammarError(f"json_schema keyword {keyword!r} is not supported; remove it")
         if "$ref" in schema:
             return self._reference(schema, path)
@@ -141,55 +134,28 @@ class _Converter:
         name = schema["$ref"]
         if name in path:
             raise GrammarError(f"json_schema keyword '$ref': {name!r} is recursive; unroll it")
-        target = self.resolve(name)
+        target = self._refs.resolve(name)
         rest = {k: v for k, v in schema.items() if k != "$ref"}
-        if any(k in _VALIDATING for k in rest):
-            target = merge(self.inline(target, (*path, name)), rest)
+        if any(k in VALIDATING for k in rest):
+            target = merge(self._refs.inline(target, (*path, name)), rest)
         return self.value(target, (*path, name))
-
-    def resolve(self, name: str) -> Any:
-        """Return the schema that a local reference names."""
-        if not isinstance(name, str) or not name.startswith("#"):
-            raise GrammarError(f"json_schema keyword '$ref': {name!r} is not local; inline it")
-        target = self._root
-        for part in name[1:].split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list):
-                target = target[int(key)]
-            elif isinstance(target, Mapping) and key in target:
-                target = target[key]
-            else:
-                raise GrammarError(f"json_schema keyword '$ref': there is no {name!r}; define it")
-        return target
-
-    def inline(self, schema: Any, path: tuple[str, ...] = ()) -> Any:
-        """Return a schema whose outermost reference is resolved."""
-        while isinstance(schema, Mapping) and "$ref" in schema:
-            name = schema["$ref"]
-            if name in path:
-                raise GrammarError(f"json_schema keyword '$ref': {name!r} is recursive; unroll it")
-            path = (*path, name)
-            rest = {k: v for k, v in schema.items() if k != "$ref"}
-            target = self.resolve(name)
-            schema = merge(self.inline(target, path), rest) if rest else target
-        return schema
 
     def _allof(self, parts: list[Any], rest: Schema, path: tuple[str, ...]) -> Node:
         merged: Any = rest
         for part in parts:
-            merged = merge(merged, self.inline(part, path))
+            merged = merge(merged, self._refs.inline(part, path))
         return self.value(merged, path)
 
     def _anyof(self, parts: list[Any], rest: Schema, path: tuple[str, ...]) -> Node:
-        if not any(k in _VALIDATING for k in rest):
+        if not any(k in VALIDATING for k in rest):
             return jt.alt([self.value(part, path) for part in parts])
-        return jt.alt([self.value(merge(rest, self.inline(p, path)), path) for p in parts])
+        return jt.alt([self.value(merge(rest, self._refs.inline(p, path)), path) for p in parts])
 
     def _oneof(self, parts: list[Any], rest: Schema, path: tuple[str, ...]) -> Node:
-        wholes = [merge(rest, self.inline(part, path)) for part in parts]
+        wholes = [merge(rest, self._refs.inline(part, path)) for part in parts]
         for i, a in enumerate(wholes):
             for b in wholes[:i]:
-                if not are_disjoint(a, b, self.inline):
+                if not are_disjoint(a, b, self._refs.inline):
                     raise GrammarError(
                         "json_schema keyword 'oneOf' is supported where no value fits two of its "
                         "branches for certain (other types, or a property that differs); use anyOf"
@@ -197,12 +163,12 @@ class _Converter:
         return jt.alt([self.value(whole, path) for whole in wholes])
 
     def _not(self, part: Any, rest: Schema, path: tuple[str, ...]) -> Node:
-        part = self.inline(part, path)
+        part = self._refs.inline(part, path)
         if part is False:
             return self.value(rest, path)
-        names = {k for k in part if k in _VALIDATING}
+        names = {k for k in part if k in VALIDATING}
         if names == {"type"}:
-            refused = _type_list(part["type"])
+            refused = type_list(part["type"])
             kept = [t for t in self._types(rest) if t not in refused]
             if "number" in kept and "integer" in refused:
                 raise GrammarError("json_schema keyword 'not' of 'integer' is not supported")
@@ -219,22 +185,22 @@ class _Converter:
         if not isinstance(values, list):
             raise GrammarError("json_schema keyword 'enum' must be a list")
         if "enum" in schema and "const" in schema:
-            values = [v for v in values if _equal(v, schema["const"])]
+            values = [v for v in values if equal(v, schema["const"])]
         rest = {k: v for k, v in schema.items() if k not in ("enum", "const")}
-        if set(rest) & set(_VALIDATING) <= {"type"}:
-            types = _type_list(rest.get("type", list(_TYPES)))
-            return jt.alt([self._literal(v) for v in values if _has_type(v, types)])
+        if set(rest) & set(VALIDATING) <= {"type"}:
+            types = type_list(rest.get("type", list(TYPES)))
+            return jt.alt([self._literal(v) for v in values if has_type(v, types)])
         allowed = self.value(rest, path)
         return Both(jt.alt([self._literal(v) for v in values]), allowed)
 
     def _literal(self, value: Any) -> Node:
-        return jt.literal(_plain(value), self._comma, self._colon, self._space)
+        return jt.literal(plain(value), self._comma, self._colon, self._space)
 
     def _types(self, schema: Schema) -> list[str]:
         """Return the types of a schema; where it names none, the one that its keywords are for."""
         if "type" in schema:
-            return _type_list(schema["type"])
-        found = [kind for kind, words in _KEYWORDS.items() if any(w in schema for w in words)]
+            return type_list(schema["type"])
+        found = [kind for kind, words in KEYWORDS.items() if any(w in schema for w in words)]
         return found or ["object", "array", "string", "number", "boolean", "null"]
 
     def _typed(self, kind: str, schema: Schema, path: tuple[str, ...]) -> Node:
@@ -256,7 +222,7 @@ class _Converter:
         if "pattern" in schema:
             parts.append(jt.string(parse_search(schema["pattern"])))
         name = schema.get("format")
-        if name is not None and name not in _WIDE_FORMATS:
+        if name is not None and name not in WIDE_FORMATS:
             if name not in jt.FORMATS:
                 raise GrammarError(
                     f"json_schema keyword 'format': {name!r} is not supported; supported are "
@@ -308,7 +274,7 @@ class _Converter:
         for name, part in known.items():
             for pattern, also in patterns.items():
                 if matches_text(parse_search(pattern), name):
-                    part = merge(self.inline(part, path), self.inline(also, path))
+                    part = merge(self._refs.inline(part, path), self._refs.inline(also, path))
             pairs.append((self._pair(name, self.value(part, path)), name in required))
         extra = self._extra(schema, path)
         for name in required:
@@ -335,7 +301,7 @@ class _Converter:
         found: Any = None
         for pattern, part in schema.get("patternProperties", {}).items():
             if matches_text(parse_search(pattern), name):
-                part = self.inline(part, path)
+                part = self._refs.inline(part, path)
                 found = part if found is None else merge(found, part)
         return found if found is not None else schema.get("additionalProperties", True)
 
@@ -371,7 +337,9 @@ class _Converter:
                 names = Without(names, jt.alt([jt.text(key) for key in keys]))
             spelt = jt.string(names)
             if allowed is not None:
-                spelt = Both(spelt, self.value(merge({"type": "string"}, self.inline(allowed)), ()))
+                spelt = Both(
+                    spelt, self.value(merge({"type": "string"}, self._refs.inline(allowed)), ())
+                )
             ways.append(Cat((spelt, self._colon, value)))
         return jt.alt(ways) if ways else None
 
@@ -398,54 +366,3 @@ class _Converter:
                 ways += [jt.text("[]"), jt.text("{}")]
             self._any[depth] = jt.alt(ways)
         return self._any[depth]
-
-
-_VALIDATING = frozenset(
-    (
-        *_REFUSED,
-        *(word for words in _KEYWORDS.values() for word in words),
-        *("type", "enum", "const", "allOf", "anyOf", "oneOf", "not", "$ref"),
-    )
-)
-
-
-def _type_list(value: Any) -> list[str]:
-    types = list(value) if isinstance(value, list) else [value]
-    for kind in types:
-        if kind not in _TYPES:
-            raise GrammarError(f"json_schema keyword 'type': {kind!r} is no type of JSON")
-    return [t for t in types if not (t == "integer" and "number" in types)]
-
-
-def _has_type(value: Any, types: list[str]) -> bool:
-    if isinstance(value, bool):
-        return "boolean" in types
-    if value is None:
-        return "null" in types
-    if isinstance(value, int | Decimal):
-        return "number" in types or ("integer" in types and value % 1 == 0)
-    if isinstance(value, str):
-        return "string" in types
-    return ("array" if isinstance(value, list) else "object") in types
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return a == b and isinstance(a, bool) == isinstance(b, bool)
-
-
-def _is_idle(keyword: str, value: Any) -> bool:
-    """Return whether a keyword that is not supported asks for nothing."""
-    if keyword == "uniqueItems":
-        return value is False
-    return keyword.startswith("depend") and value == {}
-
-
-def _plain(value: Any) -> Any:
-    """Return a value with `Decimal` numbers as Python's own."""
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    return value
