@@ -63,6 +63,9 @@ def as_it_is(source: Path, dtype: str, cache: Path) -> Path:
 ENGINES = {
     "sgjax": Engine("sgjax", as_it_is, {**OURS, "attention": "cpu"}),
     "sgjax_native": Engine("sgjax", as_it_is, {**OURS, "attention": "cpu_native"}),
+    "sgjax_int8": Engine(
+        "sgjax", as_it_is, {**OURS, "attention": "cpu_native", "weights": {"type": "int8"}}
+    ),
     **{
         name: Engine(peer.module, FORMS[peer.reads], peer.options)
         for name, peer in PEERS.items()

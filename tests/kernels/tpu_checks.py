@@ -37,8 +37,10 @@ def parity(attention: PallasTpuAttention, mode: str) -> None:
     if mode == "on_wait":
         one(2, 1, 64, "bfloat16")
         one(1, 4, 128, "float32")
+        one(8, 1, 80, "float32")  # a row of K * D elements is whole vectors, a head is not
     else:
         one(2, 8, 128, "float32")
+        one(4, 1, 96, "bfloat16")
 
     @settings(max_examples=4, deadline=None, database=None)
     @given(data=st.data())

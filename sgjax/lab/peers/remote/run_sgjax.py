@@ -58,5 +58,6 @@ def load(model: str, dtype: str, threads: int, options: dict[str, Any]) -> Sgjax
     engine = sgl.Engine(model=model, dtype=dtype, **options)
     info = engine.get_server_info()
     about = {"sgjax": sgl.__version__, "jax": version("jax")}
-    about |= {"attention": info["attention"], **{k: str(v) for k, v in options.items()}}
+    about |= {name: info[name] for name in ("attention", "linear")}
+    about |= {k: str(v) for k, v in options.items() if k not in about}
     return SgjaxPeer(engine, about)
