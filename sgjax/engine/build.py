@@ -6,8 +6,10 @@ recorded in `info`.
 
 import dataclasses
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,10 +22,12 @@ from sgjax.engine.config import (
     Int8Spec,
     PlainSpec,
     SharedPrefixSpec,
+    resolve,
 )
 from sgjax.engine.exact import ExactSampler
 from sgjax.engine.executor import JaxExecutor
 from sgjax.engine.front import Front
+from sgjax.engine.hosts import check_processes, other_hosts
 from sgjax.engine.loop import EngineLoop
 from sgjax.engine.masks import MaskTable
 from sgjax.engine.sizing import (
@@ -33,7 +37,7 @@ from sgjax.engine.sizing import (
     make_ladder,
     peak_memory_bytes,
 )
-from sgjax.errors import UnsupportedBackend
+from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.fsm.cache import GrammarCache, GrammarCompiler
 from sgjax.fsm.grammar import Grammar
 from sgjax.fsm.kernels import Kernels
@@ -74,11 +78,15 @@ class Parts:
     loop: EngineLoop
     front: Front
 
+    def release(self) -> None:
+        """Let other processes that run the same steps end; called when the loop has stopped."""
+        self.executor.release_hosts()
+
     def info(self) -> dict[str, Any]:
         """Return resolved config, device, executor kind and counters (on the loop's thread)."""
         stats, times, pool = self.scheduler.stats, self.loop.times, self.pages.pool
         counts = pool.counts()
-        device = jax.devices()[0]
+        device = jax.local_devices()[0]
         return {
             "config": dataclasses.asdict(self.config),
             "model": dataclasses.asdict(self.model),
@@ -120,6 +128,8 @@ def build(config: EngineConfig) -> Parts:
     # A first use fetches a checkpoint, which takes a while: say so where nobody configured logging.
     progress = logging.getLogger("sgjax").warning
     degree = config.mesh.tensor
+    check_processes(degree, config.kv_tokens)
+    hosts = other_hosts()
     mesh = None if degree == 1 else make_mesh(degree)
     # Weights to be split wait in the host's memory: a device need not hold them all.
     host = None if mesh is None else jax.local_devices(backend="cpu")[0]
@@ -176,8 +186,10 @@ def build(config: EngineConfig) -> Parts:
             config.grammar.table_bytes,
             config.max_running,
             None if mesh is None else NamedSharding(mesh, REPLICATED),
+            hosts,
         ),
         mesh=mesh,
+        hosts=hosts,
     )
     if config.warmup == "full":
         executor.warm_up()
@@ -208,6 +220,29 @@ def build(config: EngineConfig) -> Parts:
         loop,
         front,
     )
+
+
+def follow(config: str | Path | Mapping[str, Any] | None = None, **overrides: Any) -> None:
+    """Run this process's part of an engine that process 0 of jax.distributed has, until it ends.
+
+    Args:
+        config, overrides: as `Engine` takes them in process 0.
+
+    Raises:
+        ConfigError: there is no such engine; or see `Engine`.
+        ModelLoadError, UnsupportedBackend: see `Engine`.
+    """
+    if jax.process_index() == 0:
+        raise ConfigError(
+            "follow is for processes after the first, which has the Engine; call "
+            "jax.distributed.initialize before it"
+        )
+    # Shapes are compiled when process 0 runs them.
+    parts = build(dataclasses.replace(resolve(config, overrides), warmup="lazy"))
+    try:
+        parts.executor.follow()
+    finally:
+        parts.loop.stop()
 
 
 def _split(model: LoadedModel, mesh: Mesh) -> LoadedModel:

@@ -55,6 +55,10 @@ class Parts(Protocol):
         """Return resolved config, device and counters (on the loop's thread)."""
         ...
 
+    def release(self) -> None:
+        """Let other processes that run the same steps end; called when the loop has stopped."""
+        ...
+
 
 class Engine:
     """Run a model in this process.
@@ -270,8 +274,9 @@ class Engine:
         return self._loop.call(self._parts.info)
 
     def shutdown(self) -> None:
-        """Stop the engine; requests that are alive fail."""
+        """Stop the engine; requests that are alive fail, and processes that follow it end."""
         self._loop.stop()
+        self._parts.release()
 
     def _read(
         self,

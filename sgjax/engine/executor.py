@@ -13,7 +13,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from sgjax.engine.config import SharedPrefixSpec
-from sgjax.engine.masks import MaskTable
+from sgjax.engine.hosts import Hosts, RunStep, WriteMasks, hear
+from sgjax.engine.masks import ALONE, MaskTable
 from sgjax.engine.pack import Ladder, Shape, dummy_batch, pack, row_slots
 from sgjax.engine.step import StepArrays, step
 from sgjax.engine.vocab import Vocab
@@ -66,6 +67,7 @@ class JaxExecutor:
         valid_vocab: ids below it may be sampled (rule 11).
         masks: the masks of grammars.
         mesh: devices that weights and K/V are split over; None is the default device.
+        hosts: processes that run the same steps.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class JaxExecutor:
         valid_vocab: int,
         masks: MaskTable,
         mesh: Mesh | None = None,
+        hosts: Hosts = ALONE,
     ) -> None:
         self._config = config
         self._weights = weights
@@ -91,6 +94,7 @@ class JaxExecutor:
         pool = None if mesh is None else NamedSharding(mesh, POOL)
         self._kv = make_kv(config, num_pages * page_size, kv_dtype, self._platform, pool)
         self._masks = masks
+        self._hosts = hosts
         self._attention = attention
         self._dense = dense
         self._vocab = Vocab() if mesh is None else Vocab(mesh, TENSOR)
@@ -145,8 +149,23 @@ class JaxExecutor:
             device_s=self.now() - ticket.started_s,
         )
 
+    def follow(self) -> None:
+        """Run what process 0 tells until it is done."""
+        while (order := hear()) is not None:
+            match order:
+                case WriteMasks(rows, at):
+                    self._masks.write(rows, at)
+                case RunStep(shape, batch):
+                    self._run(shape, batch)
+
+    def release_hosts(self) -> None:
+        """Let the processes that follow this one end, once."""
+        hosts, self._hosts = self._hosts, ALONE
+        hosts.tell(None)
+
     def _run(self, shape: Shape, batch: Batch) -> StepArrays:
         started_s = self.now()
+        self._hosts.tell(RunStep(shape, batch))
         arrays: StepArrays
         self._kv, arrays = _STEP(
             self._config,

@@ -12,10 +12,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
+from sgjax.engine.hosts import Alone, Hosts, WriteMasks
 from sgjax.fsm.kernels import RowStore
 from sgjax.schedule import Plan
 
+ALONE = Alone()
 BLOCK_ROWS = 16
 _MAX_BLOCKS = 1024
 
@@ -28,6 +31,7 @@ class MaskTable:
         table_bytes: size of the table; it has one block for every row of a step at least.
         max_rows: sampled rows in a step at most.
         sharding: where the table lies; None is the default device.
+        hosts: that hold the same table.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class MaskTable:
         table_bytes: int,
         max_rows: int,
         sharding: jax.sharding.Sharding | None = None,
+        hosts: Hosts = ALONE,
     ) -> None:
         block_bytes = BLOCK_ROWS * num_words * 4
         blocks = max(max_rows, min(table_bytes // block_bytes, _MAX_BLOCKS))
@@ -48,7 +53,12 @@ class MaskTable:
         # (a grammar's rows, block of them) -> (block of the table, rows uploaded), oldest first.
         self._resident: OrderedDict[tuple[RowStore, int], tuple[int, int]] = OrderedDict()
         self._write = jax.jit(_write, donate_argnums=(0,))
+        self._hosts = hosts
         self.uploads = 0
+
+    def write(self, rows: NDArray[np.uint32], at: int) -> None:
+        """Put rows u32[n, W] into the table from row `at` on."""
+        self.array = self._write(self.array, rows, np.int32(at))
 
     def rows(self, plan: Plan) -> dict[int, int]:
         """Return the table row of each constrained row of a plan; upload what is missing."""
@@ -74,7 +84,8 @@ class MaskTable:
         rows = store.rows[number * BLOCK_ROWS : (number + 1) * BLOCK_ROWS]
         data = np.zeros((BLOCK_ROWS, self._num_words), np.uint32)
         data[: len(rows)] = rows
-        self.array = self._write(self.array, data, np.int32(block * BLOCK_ROWS))
+        self._hosts.tell(WriteMasks(data, block * BLOCK_ROWS))
+        self.write(data, block * BLOCK_ROWS)
         self._resident[key] = (block, len(rows))
         self.uploads += 1
         return block, len(rows)

@@ -53,6 +53,9 @@ class SimulatedParts:
     loop: EngineLoop
     front: Front
 
+    def release(self) -> None:
+        """There are no other processes."""
+
     def info(self) -> dict[str, Any]:
         """Return resolved config, device and counters; `clock_s` is the virtual clock."""
         stats, times, pool = self.scheduler.stats, self.loop.times, self.pages.pool

@@ -69,7 +69,7 @@ def check_room(config: EngineConfig, kv_bytes: int) -> None:
     Raises:
         ConfigError: with what it needs and what there is.
     """
-    stats = jax.devices()[0].memory_stats() or {}
+    stats = jax.local_devices()[0].memory_stats() or {}
     memory = stats.get("bytes_limit") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if kv_bytes > memory:
         raise ConfigError(
@@ -80,7 +80,7 @@ def check_room(config: EngineConfig, kv_bytes: int) -> None:
 
 def fitting_tokens(bytes_per_token: int, most: int) -> int:
     """Return how many tokens of K/V fit: most of a device, a tenth of a host's free memory."""
-    stats = jax.devices()[0].memory_stats()
+    stats = jax.local_devices()[0].memory_stats()
     if stats is not None and "bytes_limit" in stats:
         room = int(0.85 * (stats["bytes_limit"] - stats["bytes_in_use"]))
     else:
@@ -90,7 +90,7 @@ def fitting_tokens(bytes_per_token: int, most: int) -> int:
 
 def peak_memory_bytes() -> int:
     """Return the most memory in use so far: the device's, or the process's where they are one."""
-    stats = jax.devices()[0].memory_stats()
+    stats = jax.local_devices()[0].memory_stats()
     if stats is not None and "peak_bytes_in_use" in stats:
         return int(stats["peak_bytes_in_use"])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
