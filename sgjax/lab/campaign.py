@@ -84,7 +84,8 @@ def index_of(out: Path) -> Path:
     """
     entries = []
     for folder in sorted(out.glob("*/")):
-        runs = sorted(path.parent for path in folder.glob(f"*/{RESULTS}"))
+        # A run that was killed before its first record left an empty file.
+        runs = sorted(file.parent for file in folder.glob(f"*/{RESULTS}") if file.stat().st_size)
         if runs:
             arms = summarise_arms(read_records(runs[-1])[1])
             write_figures(runs[-1], arms)

@@ -108,6 +108,13 @@ class FastTokenizer:
         bos_id = self._facts.bos_id
         return [bos_id, *ids] if add_bos and bos_id is not None and ids[:1] != [bos_id] else ids
 
+    def rules(self) -> str:
+        """Return the backend's vocabulary and rules as the JSON of the `tokenizers` package.
+
+        It has no decoder: decoding is done here, by the bytes of the pieces.
+        """
+        return str(self._backend.to_str())
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Return the text of `ids`; bytes that are no UTF-8 become U+FFFD."""
         skipped = self._facts.special_ids if skip_special else frozenset()

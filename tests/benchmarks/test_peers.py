@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tokenizers
 
 from sgjax.lab.peers import checkpoints
 from sgjax.models import hf
@@ -122,3 +123,14 @@ def test_peers_read_the_weights_that_sgjax_reads(form, tmp_path):
         weights = from_tensors(config, hf.tensor_reader(written), "bfloat16")
         assert config == expected.config
         assert_same_weights(weights, expected.weights)
+
+
+def test_peers_that_read_text_cut_it_as_sgjax_does(tmp_path):
+    source = write_gguf(tmp_path / "model.gguf", kind="Q8_0")
+    ours = load_model(str(source), "bfloat16").tokenizer
+    folder = checkpoints.tokenizer_folder(source, tmp_path / "cache")
+    written = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for text in ("the cat sat", "  spaces, é and 🙂\n"):
+        ids = written.encode(text, add_special_tokens=False).ids
+        assert ids == ours.encode(text)
+        assert written.decode(ids, skip_special_tokens=False) == ours.decode(ids)

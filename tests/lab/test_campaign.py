@@ -142,8 +142,11 @@ def test_the_index_is_made_again_from_the_newest_results_alone(campaign, tmp_pat
     done = campaign(names=("a_holds", "b_fails"))
     campaign(names=("a_holds",))
     done.index.unlink()
+    killed = tmp_path / "out" / "a_holds" / "99999999-000000"
+    killed.mkdir()
+    (killed / "results.jsonl").touch()
     html = index_of(tmp_path / "out").read_text()
-    newest = sorted((tmp_path / "out" / "a_holds").iterdir())[-1]
+    newest = sorted((tmp_path / "out" / "a_holds").iterdir())[-2]
     assert f"a_holds/{newest.name}/report.html" in html
     assert "<b>1</b> claims hold, <b>1</b> do not hold" in html
 

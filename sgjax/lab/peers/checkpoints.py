@@ -1,7 +1,7 @@
 """One model's weights in the forms the peers read, all from one GGUF file.
 
 Quantised tensors are dequantised once and rounded to the dtype of the comparison, so every engine
-computes with the same numbers. Imports sgjax's loaders, gguf, jax and safetensors.
+computes with the same numbers. Imports sgjax's loaders, gguf, jax, safetensors and tokenizers.
 """
 
 import json
@@ -15,11 +15,14 @@ import gguf
 import jax.numpy as jnp
 import numpy as np
 import safetensors.flax
+import tokenizers
 
+from sgjax.errors import ConfigError
 from sgjax.models.config import ModelConfig
 from sgjax.models.gguf import config_from_gguf, tensor_reader
 from sgjax.models.gguf_file import GgufFile
 from sgjax.models.weights import tensor_shapes
+from sgjax.tokens.gguf import tokenizer_from_gguf
 
 KINDS = {
     "bfloat16": gguf.GGMLQuantizationType.BF16,
@@ -48,6 +51,37 @@ def hf_folder(source: Path, dtype: str, cache: Path) -> Path:
         (target / "config.json").write_text(settings, encoding="utf-8")
 
     return _once(cache / f"{source.stem}-{dtype}", write)
+
+
+def tokenizer_folder(source: Path, cache: Path) -> Path:
+    """Return a Hugging Face folder of a GGUF file's byte-level tokenizer, written on first use.
+
+    Args:
+        source: the GGUF file.
+        cache: folder to write into.
+
+    Raises:
+        ConfigError: the vocabulary is not byte-level.
+    """
+    metadata = GgufFile(source).metadata
+    if metadata["tokenizer.ggml.model"] != "gpt2":
+        raise ConfigError(f"{source.name}: only byte-level vocabularies are written for peers")
+
+    def write(target: Path) -> None:
+        target.mkdir()
+        backend = tokenizers.Tokenizer.from_str(tokenizer_from_gguf(metadata).rules())
+        backend.decoder = tokenizers.decoders.ByteLevel()
+        backend.save(str(target / "tokenizer.json"))
+        pieces = metadata["tokenizer.ggml.tokens"]
+        special = {
+            f"{name}_token": pieces[metadata[f"tokenizer.ggml.{name}_token_id"]]
+            for name in ("bos", "eos")
+            if f"tokenizer.ggml.{name}_token_id" in metadata
+        }
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", **special}
+        (target / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+
+    return _once(cache / f"{source.stem}-tokenizer", write)
 
 
 def gguf_file(source: Path, dtype: str, cache: Path) -> Path:

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any, TextIO
 
-TIMEOUT_S = 1800.0
+TIMEOUT_S = 900.0
 """So long an answer may take: loading and compiling are slow, an engine that hangs is over."""
 
 

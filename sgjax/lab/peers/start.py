@@ -41,12 +41,15 @@ def start_peer(spec: PeerSpec, model: str, dtype: str, cache_dir: Path, say: Say
         raise ConfigError(f"model={model!r} is no GGUF file, which peers' weights are made of")
     peer, folder = PEERS[spec.name], cache_dir / "peers"
     python = spec.python or str(environment(peer.requires, folder, say))
+    options = dict(peer.options)
+    if peer.tokenizer:
+        options["tokenizer"] = str(checkpoints.tokenizer_folder(source, folder))
     settings: dict[str, Any] = {
         "engine": peer.module,
         "model": str(FORMS[peer.reads](source, dtype, folder)),
         "dtype": dtype,
         "threads": len(os.sched_getaffinity(0)),
-        "options": peer.options,
+        "options": options,
     }
     tokenizer = tokenizer_from_gguf(GgufFile(source).metadata)
     # The process has the log open by itself.

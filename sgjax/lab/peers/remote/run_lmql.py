@@ -1,6 +1,7 @@
 """LMQL on llama.cpp, through its Python interface: one query after another.
 
-LMQL takes text, so prompts are turned into it and outputs back into ids.
+LMQL takes text, so prompts are turned into it and outputs back into ids. LMQL 0.7.3 hands its masks
+over in a form that llama.cpp of today does not take; greedy text needs none.
 """
 
 import time
@@ -51,9 +52,16 @@ class LmqlPeer:
 
 
 def load(model: str, dtype: str, threads: int, options: dict[str, Any]) -> LmqlPeer:
-    """Return the model of a GGUF file, whose tensors already have the dtype."""
+    """Return the model of a GGUF file, whose tensors already have the dtype.
+
+    Args:
+        model: the GGUF file.
+        dtype: its own.
+        threads: of llama.cpp.
+        options: `tokenizer`, a Hugging Face folder, and what llama.cpp's model takes.
+    """
     arguments = {"n_ctx": CONTEXT, "n_threads": threads, **options}
-    loaded = lmql.model(f"local:llama.cpp:{model}", tokenizer="gpt2", **arguments)
+    loaded = lmql.model(f"local:llama.cpp:{model}", **arguments)
     vocabulary = llama_cpp.Llama(model, vocab_only=True, verbose=False)
     about = {"lmql": version("lmql"), "llama-cpp-python": llama_cpp.__version__}
     return LmqlPeer(loaded, vocabulary, about)
