@@ -25,7 +25,7 @@ expect: [full.cache_hit_rate > no_cache.cache_hit_rate]
 FILES = {
     "a_holds": FIRST,
     "b_fails": FIRST.replace("full.cache_hit_rate >", "2 * no_cache.cache_hit_rate >"),
-    "c_no_data": FIRST.replace("{type: mmlu, num_questions: 4}", "{type: trace, file: t.jsonl}"),
+    "c_no_data": FIRST + "data: {path: nowhere}",
     "d_invalid": "claim: [",
     "e_holds": FIRST.replace("a cache helps", "a <cache> & more"),
 }
@@ -68,7 +68,7 @@ def test_each_experiment_is_judged_and_one_that_cannot_run_stops_nobody(campaign
         "e_holds": "holds",
     }
     reasons = {entry.name: entry.reasons for entry in done.entries}
-    assert "does not ship with sgjax; say where with data.path" in reasons["c_no_data"][0]
+    assert "data.path='nowhere' is not allowed" in reasons["c_no_data"][0]
     assert "not valid YAML" in reasons["d_invalid"][0]
     text = (tmp_path / "console.txt").read_text()
     assert re.search(r"5 of 5 · e_holds · \d+\.\d minutes", text)

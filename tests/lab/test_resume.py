@@ -13,7 +13,7 @@ from sgjax.errors import ConfigError, ProgramError, ResultsError
 from sgjax.lab.config import load_experiment
 from sgjax.lab.records import RESULTS, RecordWriter, read_records
 from sgjax.lab.runner import run_experiment
-from sgjax.lab.workloads import TraceWorkload
+from sgjax.lab.workloads import DataSource
 from tests.lab.fake_engine import FakeEngine
 
 ROOT = Path(__file__).parents[2]
@@ -147,12 +147,12 @@ def test_arms_share_a_folder(arms, run):
 
 def test_an_arm_without_its_data_leaves_the_other_and_is_named(arms, run):
     simulated, measured = arms
-    missing = replace(measured, workloads={"trace": TraceWorkload("t.jsonl")})
+    missing = replace(measured, data=DataSource("nowhere"))
     finished = run(simulated, missing, build=Here)
     assert {arm for arm, *_ in cases(finished.directory)} == {"simulated"}
     [failure] = finished.failures
     assert failure.arm == "measured"
-    assert "does not ship with sgjax" in str(failure.error)
+    assert "data.path='nowhere' is not allowed" in str(failure.error)
 
 
 def test_an_arm_that_fails_half_way_is_resumed_alone(arms, run):
@@ -170,7 +170,7 @@ def test_an_arm_that_fails_half_way_is_resumed_alone(arms, run):
 
 
 def test_if_no_arm_has_its_data_nothing_is_written(experiment, run, tmp_path):
-    missing = replace(experiment, workloads={"trace": TraceWorkload("t.jsonl")})
-    with pytest.raises(ConfigError, match="does not ship with sgjax"):
+    missing = replace(experiment, data=DataSource("nowhere"))
+    with pytest.raises(ConfigError, match=r"data\.path='nowhere' is not allowed"):
         run(missing, missing)
     assert not (tmp_path / "out").exists()
