@@ -261,6 +261,17 @@ class Engine:
         """Abort a request by the id its results carry; nothing happens if it is over."""
         self._front.abort(rid)
 
+    def hold_clock_while(self, busy: Callable[[], bool] | None) -> None:
+        """Let no simulated time pass while `busy()`, so that its pace does not matter.
+
+        A real engine's time cannot be held: nothing happens there.
+
+        Args:
+            busy: whether whoever submits is about to; None lets time pass again.
+        """
+        if isinstance(self._parts, SimulatedParts):
+            self._loop.hold_while(busy)
+
     def now(self) -> float:
         """Return the engine's clock in seconds: virtual where it is simulated."""
         return self._loop.now()

@@ -21,6 +21,9 @@ from sgjax.types import Delta, Request
 
 _LOG = logging.getLogger(__name__)
 
+POLL_S = 0.001
+"""How often the loop asks whether those who keep it from its next step are still busy."""
+
 T = TypeVar("T")
 Listener = Callable[[Delta | Exception], None]
 
@@ -58,6 +61,7 @@ class EngineLoop:
         # Requests whose constraint is being compiled, by id.
         self._compiling: dict[str, tuple[Request, Listener]] = {}
         self._settle_s = settle_s
+        self._busy: Callable[[], bool] | None = None
         self._ended = False
         self._scheduler = scheduler
         self._executor = executor
@@ -116,6 +120,14 @@ class EngineLoop:
         """Return the executor's clock in seconds."""
         return self._executor.now()
 
+    def hold_while(self, busy: Callable[[], bool] | None) -> None:
+        """Begin no step while `busy()`, instead of waiting `settle_s`; None ends this."""
+
+        def change() -> None:
+            self._busy = busy
+
+        self.call(change)
+
     def stop(self) -> None:
         """End the thread after the step in flight; live requests hear that it stopped."""
         with self._stopping:
@@ -150,19 +162,25 @@ class EngineLoop:
 
     def _drain(self, block: bool) -> bool:
         """Run all commands that are there, at least one if `block`; return False to stop."""
-        wait_s = self._settle_s if self._ended else 0.0
+        wait_s = self._settle_s if self._ended and self._busy is None else 0.0
         self._ended = False
         while True:
+            # Asked before the inbox is looked at: what was put before they rest is found there.
+            busy = self._busy is not None and self._busy()
+            if busy:
+                wait_s = POLL_S
             try:
                 command = self._inbox.get(block or wait_s > 0, None if block else wait_s)
             except queue.Empty:
+                if busy:
+                    continue
                 if self._crash is None:
                     self._deliver(self._scheduler.take_events())
                 return True
             if command is None:
                 return False
             command()
-            block, wait_s = False, self._settle_s
+            block, wait_s = False, self._settle_s if self._busy is None else 0.0
 
     def _step(self) -> None:
         now = self._executor.now

@@ -1,11 +1,12 @@
 """run_batch: many programs at once, their functions in a pool. Imports its neighbours."""
 
 import functools
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 from sgjax.errors import BatchError, ConfigError, RequestAborted
 from sgjax.lang.backends.base import Prompt
@@ -51,13 +52,15 @@ def run_jobs(job: Job) -> Iterator[ProgramState]:
     workers = _workers(job.num_threads, count)
     if count == 0:
         return iter(())
+    crew = _Crew(min(workers, count), count, job.settings.backend.active)
     announced = _announce(job)
-    delivery = Delivery(count)
+    delivery = Delivery(count, job.settings.backend.active)
     programs = [Program(job.settings, delivery, job.name, row, announced) for row in range(count)]
     states = [ProgramState(program.root) for program in programs]
     pool = ThreadPoolExecutor(workers, thread_name_prefix=job.name)
     for program, state, row in zip(programs, states, job.rows, strict=True):
-        pool.submit(program.run, functools.partial(job.func, state, **row))
+        function = functools.partial(job.func, state, **row)
+        pool.submit(crew.run, functools.partial(program.run, function))
     pool.shutdown(wait=False)
     return _results(job, pool, programs, states)
 
@@ -85,6 +88,34 @@ def _results(
             f"{len(failed)} of {len(programs)} programs failed, first number {index}: {first}",
             tuple(states),
         ) from first
+
+
+@final
+class _Crew:
+    """Tell the backend how many threads of the pool are at work or about to be.
+
+    Args:
+        workers: threads of the pool, which all get something to do at once.
+        jobs: how many functions they run, one after the other.
+        active: the backend's.
+    """
+
+    def __init__(self, workers: int, jobs: int, active: Callable[[int], None]) -> None:
+        self._left = jobs - workers
+        self._active = active
+        self._lock = threading.Lock()
+        active(workers)
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Run a function; whoever runs it goes on with one that is left, or rests."""
+        try:
+            job()
+        finally:
+            with self._lock:
+                self._left -= 1
+                rests = self._left < 0
+            if rests:
+                self._active(-1)
 
 
 def _announce(job: Job) -> Announcement | None:

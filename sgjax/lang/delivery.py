@@ -18,9 +18,11 @@ class Delivery:
 
     Args:
         programs: how many programs will call `program_ended`.
+        active: hears of each message as of something to do, from `put` until it was run.
     """
 
-    def __init__(self, programs: int) -> None:
+    def __init__(self, programs: int, active: Callable[[int], None]) -> None:
+        self._active = active
         self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._left = programs
         self._started = False
@@ -28,6 +30,7 @@ class Delivery:
 
     def put(self, message: Message) -> None:
         """Enqueue a message; never blocks."""
+        self._active(1)
         self._inbox.put(message)
         if not self._started:
             self._start()
@@ -49,3 +52,4 @@ class Delivery:
     def _main(self) -> None:
         while (message := self._inbox.get()) is not None:
             message()
+            self._active(-1)

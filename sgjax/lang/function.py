@@ -95,13 +95,16 @@ class SglFunction:
         if (tracer := current_tracer()) is not None:
             return tracer.call(self, arguments, options)
         settings = self.settings(options, stream, backend, fork)
-        program = Program(settings, Delivery(1), self.name, shared=stream)
+        active = settings.backend.active
+        program = Program(settings, Delivery(1, active), self.name, shared=stream)
         state = ProgramState(program.root)
-        job = functools.partial(self.func, state, **arguments)
+        job = functools.partial(program.run, functools.partial(self.func, state, **arguments))
+        active(1)
         if stream:
-            threading.Thread(target=program.run, args=(job,), name=self.name, daemon=True).start()
+            run = functools.partial(_run_and_rest, job, active)
+            threading.Thread(target=run, name=self.name, daemon=True).start()
             return state
-        program.run(job)
+        _run_and_rest(job, active)
         program.finished.result()
         if (error := program.error()) is not None:
             raise error
@@ -243,6 +246,13 @@ class SglFunction:
                 f"{self.name} has no parameter {unknown[0]!r}; it has: "
                 f"{', '.join(self.parameters) or 'none'}"
             )
+
+
+def _run_and_rest(job: Callable[[], None], active: Callable[[int], None]) -> None:
+    try:
+        job()
+    finally:
+        active(-1)
 
 
 def run_settings(

@@ -114,6 +114,11 @@ class Program:
         if future.done():
             return future.result()
         with self.blocking():
+            if self.author == threading.get_ident():
+                # Whoever wakes this thread counts it, so that it is never idle in between.
+                active = self.settings.backend.active
+                future.add_done_callback(lambda _: active(1))
+                active(-1)
             return future.result()
 
     @contextmanager

@@ -92,6 +92,9 @@ class FakeEngine:
             e2e_s=0.25,
         )
 
+    def hold_clock_while(self, busy):
+        pass
+
     def now(self):
         return time.perf_counter()
 

@@ -1,5 +1,7 @@
 """The task of programs: what it runs, what it measures, and how `language` changes that."""
 
+import time
+
 import pytest
 
 import sgjax as sgl
@@ -9,7 +11,7 @@ from sgjax.lang.spec import LanguageSpec, ParallelFork, SequentialFork
 
 PLAIN = LanguageSpec()
 ONE_AT_A_TIME = LanguageSpec(programs=1)
-SIM = {"type": "sim", "hardware": "a10g", "model": "llama-2-7b", "settle_s": 0.02}
+SIM = {"type": "sim", "hardware": "a10g", "model": "llama-2-7b"}
 
 
 @sgl.function
@@ -20,6 +22,15 @@ def think(s, problem, tokens):
         branch += sgl.gen("thought", max_tokens=tokens, temperature=0.7, ignore_eos=True)
         branch += sgl.gen("doubt", max_tokens=1, ignore_eos=True)
     return branches
+
+
+@sgl.function
+def slow(s, problem, pause_s):
+    s += problem
+    for _ in range(3):
+        s += sgl.gen("word", max_tokens=2, ignore_eos=True)
+        s["word"]
+        time.sleep(pause_s)
 
 
 @sgl.function
@@ -88,6 +99,17 @@ def test_language_changes_requests_and_times_but_no_answer(language):
     assert len(set(answers[0])) == 6
     first, second = answers[0][0].split("\n")
     assert first != second, "branches that sample must differ"
+
+
+@pytest.mark.parametrize("language", [PLAIN, ONE_AT_A_TIME, LanguageSpec(programs=2)])
+def test_simulated_time_stands_still_while_programs_think(language):
+    courses = []
+    for pause_s in (0.0, 0.02):
+        rows = tuple({"problem": f"Problem {i}.", "pause_s": pause_s} for i in range(4))
+        with sgl.Engine(executor={**SIM, "settle_s": 0.0}) as engine:
+            outcomes = ProgramsTask(slow, rows, 0).run(engine, language).outcomes
+            courses.append([engine.now(), *(o.latency_s for o in outcomes)])
+    assert courses[0] == pytest.approx(courses[1])
 
 
 def test_without_hints_none_is_sent(engine):

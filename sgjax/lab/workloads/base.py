@@ -5,7 +5,7 @@ dataclass with a `type` tag that YAML fills; `load` turns it into a `Task`, the 
 order in which they arrive.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -24,6 +24,10 @@ class LabEngine(EngineLike, Protocol):
 
     def now(self) -> float:
         """Return the engine's clock in seconds: virtual where it is simulated."""
+        ...
+
+    def hold_clock_while(self, busy: Callable[[], bool] | None) -> None:
+        """Let no simulated time pass while `busy()`; on a real engine nothing happens."""
         ...
 
     def replay(self, trace: Iterable[Arrival]) -> Served:

@@ -65,14 +65,18 @@ class ProgramsTask:
         if language.num_api_spec_tokens is not None:
             speculative = SpeculativeBackend(witness, language.num_api_spec_tokens)
         limited = language.programs is not None
-        states = (_blocking(self.program) if limited else self.program).run_batch(
-            self.rows,
-            backend=speculative or witness,
-            fork=language.fork,
-            num_threads=language.programs or "auto",
-            seed=self.seed,
-            temperature=0.0,
-        )
+        engine.hold_clock_while(lambda: witness.busy)
+        try:
+            states = (_blocking(self.program) if limited else self.program).run_batch(
+                self.rows,
+                backend=speculative or witness,
+                fork=language.fork,
+                num_threads=language.programs or "auto",
+                seed=self.seed,
+                temperature=0.0,
+            )
+        finally:
+            engine.hold_clock_while(None)
         ended = zip(states, witness.courses, strict=True)
         outcomes = tuple(self._outcome(i, state, course) for i, (state, course) in enumerate(ended))
         metrics = dict(self.measure(states, engine.tokenizer)) if self.measure else {}

@@ -107,6 +107,12 @@ class Witness(Backend):
         self._inner = inner
         self._now = now
         self._lock = threading.Lock()
+        self._active = 0
+
+    @property
+    def busy(self) -> bool:
+        """Return whether any thread of the run has something to do."""
+        return self._active > 0
 
     @property
     def chat(self) -> ChatFormat:
@@ -142,6 +148,11 @@ class Witness(Backend):
     def hint(self, prefix: Prompt, followers: int, after: Hint | None) -> Hint | None:
         """Announce a prefix to the inner backend."""
         return self._inner.hint(prefix, followers, after)
+
+    def active(self, change: int) -> None:
+        """Count the threads that have something to do."""
+        with self._lock:
+            self._active += change
 
     def release(self, hint: Hint, followers: int) -> None:
         """Release a hint of the inner backend."""

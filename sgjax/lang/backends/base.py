@@ -230,6 +230,14 @@ class Backend(abc.ABC):
     def release(self, hint: Hint, followers: int) -> None:
         """Stop expecting so many followers of a hint: they will never be submitted."""
 
+    def active(self, change: int) -> None:
+        """Hear that so many more (or fewer) threads of a run have something to do.
+
+        A thread that waits for an answer has not. Backends whose clock is simulated may let it
+        stand still while any has; others do not care.
+        """
+        del change
+
     @abc.abstractmethod
     def flush_cache(self) -> bool:
         """Drop cached prefixes; return whether it was done."""

@@ -132,6 +132,10 @@ class SpeculativeBackend(Backend):
         """Announce a prefix to the inner backend."""
         return self._inner.hint(prefix, followers, after)
 
+    def active(self, change: int) -> None:
+        """Tell the inner backend."""
+        self._inner.active(change)
+
     def release(self, hint: Hint, followers: int) -> None:
         """Release a hint of the inner backend."""
         self._inner.release(hint, followers)
