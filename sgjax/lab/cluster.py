@@ -132,6 +132,9 @@ class Cluster:
     def release_hint(self, hint_id: str, followers: int | None = None) -> None:
         """Do nothing: there are no hints."""
 
+    def hold_clock_while(self, busy: Callable[[], bool] | None) -> None:
+        """Do nothing: no program can be busy."""
+
     def _collect(self, time_s: float) -> None:
         """Let the router hear of evictions, if it is time again."""
         if time_s - self._collected_s < self._spec.collect_every_s:
