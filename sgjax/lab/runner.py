@@ -6,7 +6,7 @@ that tests need no model.
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -295,7 +295,7 @@ class _Run:
             repeat=case.repeat,
             executor=info["executor"],
             device=info["device"],
-            model=info["config"].get("model", "none"),
+            model=_model(info["config"]),
             dtype=info["config"].get("dtype", "none"),
             config=config,
             config_hash=digest(config),
@@ -306,6 +306,12 @@ class _Run:
             answers_digest="",
             metrics={},
         )
+
+
+def _model(config: Mapping[str, Any]) -> str:
+    """Return the model of an engine's configuration: a simulated device may name its own."""
+    executor = config.get("executor") or {}
+    return str(executor.get("model") or config.get("model", "none"))
 
 
 def _bound(ran: Ran) -> HitRateBound:

@@ -127,7 +127,7 @@ class Here(FakeEngine):
     """Says that it is simulated where it is."""
 
     def __init__(self, executor=None, **settings):
-        super().__init__(**settings)
+        super().__init__(executor=executor, **settings)
         self.executor = "sim" if executor else "cpu"
 
     def get_server_info(self):
@@ -136,13 +136,15 @@ class Here(FakeEngine):
 
 @pytest.fixture
 def arms(experiment):
-    simulated = {**experiment.base, "executor": {"type": "sim", "hardware": "a10g"}}
+    device = {"type": "sim", "hardware": "a10g", "model": "llama-2-7b"}
+    simulated = {**experiment.base, "executor": device}
     return replace(experiment, base=simulated, repeats=1), replace(experiment, repeats=1)
 
 
 def test_arms_share_a_folder(arms, run):
-    found = cases(run(*arms, build=Here).directory)
-    assert [arm for arm, *_ in found] == ["simulated"] * 3 + ["measured"] * 3
+    directory = run(*arms, build=Here).directory
+    found = [(r.arm, r.model) for r in read_records(directory)[1]]
+    assert found == [("simulated", "llama-2-7b")] * 3 + [("measured", "smollm2-135m")] * 3
 
 
 def test_an_arm_without_its_data_leaves_the_other_and_is_named(arms, run):
