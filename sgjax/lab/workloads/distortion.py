@@ -170,7 +170,13 @@ class DistortionTask:
             [true_outputs(g, tokenizer, prompt, scores, MAX_TEXTS) for g, prompt in known], scores
         )
         if isinstance(spec.sampler, ExactSamplerSpec):
-            found = [_exact_distances(*pair) for pair in zip(outputs, each, strict=True)]
+            found = [
+                {
+                    "kl_nats": _said_distance(own, drawn),
+                    "answer_probability": _right(case, over_texts(own, tokenizer)),
+                }
+                for case, own, drawn in zip(self.cases, outputs, each, strict=True)
+            ]
         else:
             jumps: tuple[JumpMode, ...] = (build_jump(spec.jump, tokenizer), NoJump())
             spreads, plain = (
@@ -198,7 +204,7 @@ class DistortionTask:
         return {
             "kl_nats": divergence(truth, spread, self.least),
             "kl_of_jump_nats": divergence(plain, spread, self.least),
-            "answer_probability": spread.texts.get(case.answer.encode(), 0.0),
+            "answer_probability": _right(case, spread),
             "lost_probability": spread.lost,
         }
 
@@ -246,12 +252,14 @@ class DistortionWorkload:
         return DistortionTask(tuple(cases), self.samples, seed, self.least)
 
 
-def _exact_distances(
-    outputs: Mapping[tuple[int, ...], float], drawn: Sequence[Completion]
-) -> dict[str, float]:
+def _said_distance(outputs: Mapping[tuple[int, ...], float], drawn: Sequence[Completion]) -> float:
     """Return KL to what an exact engine says it draws from, as far as its draws tell it."""
     said = {c.output_ids: c.exact.conditional_logprob for c in drawn if c.exact is not None}
-    return {"kl_nats": sum(outputs[o] * (math.log(outputs[o]) - said[o]) for o in said)}
+    return sum(outputs[o] * (math.log(outputs[o]) - said[o]) for o in said)
+
+
+def _right(case: Case, spread: Spread) -> float:
+    return spread.texts.get(case.answer.encode(), 0.0)
 
 
 def _means(kinds: Sequence[Kind], found: Sequence[Mapping[str, float]]) -> dict[str, float]:
