@@ -98,9 +98,9 @@ class PeerEngine:
         """Return the clock in seconds."""
         return time.perf_counter()
 
-    def generate(self, *, input_ids: Any, sampling_params: Any) -> Any:
-        """Refuse: a peer serves requests of programs."""
-        raise UnsupportedBackend("a peer serves programs of the language; use such a workload")
+    def hold_clock_while(self, busy: Callable[[], bool] | None) -> None:
+        """Do nothing: real time cannot be held."""
+        del busy
 
     def replay(self, trace: Iterable[Arrival]) -> Served:
         """Refuse: a peer's clock cannot be turned."""
