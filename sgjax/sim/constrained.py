@@ -24,6 +24,9 @@ _STOP = 1 / 4
 """How likely the whole text ends at each place where it may."""
 _KEPT_TEXTS = 4096
 
+Text = tuple[bytes, list[int] | None]
+"""A text and its own tokens; None where the tokenizer has none for it."""
+
 
 def keep_constraints(script: Script, tokenizer: Tokenizer, seed: int) -> Script:
     """Return a script that answers as `script` does, but within a sequence's constraint.
@@ -37,18 +40,19 @@ def keep_constraints(script: Script, tokenizer: Tokenizer, seed: int) -> Script:
         tokenizer: of the texts.
         seed: of the texts, beside the prompt and, at a temperature, the request's own seed.
     """
-    texts: OrderedDict[str, bytes] = OrderedDict()
+    texts: OrderedDict[str, Text] = OrderedDict()
     anything = allowed_tokens(script)
 
-    def text_of(seq: Sequence, dfa: ByteDfa) -> bytes:
-        text = texts.get(seq.request.id)
-        if text is None:
+    def text_of(seq: Sequence, dfa: ByteDfa) -> Text:
+        found = texts.get(seq.request.id)
+        if found is None:
             prompt = zlib.crc32(seq.tokens.view(0, seq.num_prompt).tobytes())
             own = seq.seed if seq.request.params.temperature > 0 else 0
-            text = texts[seq.request.id] = draw_text(dfa, mix(seed, own, prompt))
+            text = draw_text(dfa, mix(seed, own, prompt))
+            found = texts[seq.request.id] = (text, encode_bytes(tokenizer, text))
             if len(texts) > _KEPT_TEXTS:
                 texts.popitem(last=False)
-        return text
+        return found
 
     def write(seq: Sequence) -> int:
         grammar = seq.grammar
@@ -93,9 +97,9 @@ def draw_text(dfa: ByteDfa, seed: int) -> bytes:
         state = int(targets[byte])
 
 
-def _next_token(tokenizer: Tokenizer, text: bytes, output: list[int]) -> int | None:
+def _next_token(tokenizer: Tokenizer, drawn: Text, output: list[int]) -> int | None:
     """Return the token that goes on writing a text; None where the output has left it."""
-    own = encode_bytes(tokenizer, text)
+    text, own = drawn
     if own is not None and own[: len(output)] == output:
         rest = own[len(output) :]
     else:

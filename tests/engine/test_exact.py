@@ -333,6 +333,20 @@ def test_plain_rows_streams_and_log_probabilities_go_on_beside_it(local) -> None
         engine.generate("Ask", {"regex": "(one|two)"})
 
 
+def test_programs_of_the_language_run_above_it() -> None:
+    @sgl.function
+    def ask(s, number):
+        s += "A beginning that all share. "
+        s += f"{number}: "
+        s += sgl.gen("word", regex="(one|two)", max_tokens=8, temperature=1.0)
+
+    with make(sampler={"type": "exact"}) as engine:
+        states = ask.run_batch([{"number": i} for i in range(4)], backend=engine)
+        assert {state["word"] for state in states} <= {"one", "two"}
+        assert all(state.get_meta_info("word")["exact"]["enumerated"] for state in states)
+        assert engine.flush_cache()
+
+
 def test_the_sampler_is_checked_when_the_engine_is_configured() -> None:
     with pytest.raises(ConfigError, match="candidates=0"):
         make(sampler={"type": "exact", "candidates": 0})
