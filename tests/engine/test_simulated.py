@@ -1,8 +1,10 @@
 """Engine on a simulated device: the same public face, a virtual clock, and no jax."""
 
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -96,3 +98,14 @@ def test_a_simulated_engine_needs_no_jax():
     )
     assert done.returncode == 0, done.stderr
     assert "length" in done.stdout
+
+
+def test_tokens_are_counted_by_the_vocabulary_of_a_folder(tmp_path) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "tokens" / "sentencepiece.model"
+    shutil.copy(golden, tmp_path / "tokenizer.model")
+    counts = []
+    for tokenizer in (str(tmp_path), "bytes"):
+        with sgl.Engine(executor={**A10G, "tokenizer": tokenizer}) as engine:
+            result = engine.generate("the quick brown fox", {"max_new_tokens": 1})
+            counts.append(result["meta_info"]["prompt_tokens"])
+    assert 1 < counts[0] < counts[1] == len("the quick brown fox")
