@@ -1,13 +1,15 @@
 """Check an accelerator in a few minutes: parity, decode bandwidth, cascade, engine throughput.
 
-Prints a line for each measurement and writes them all as JSON. Ready for any CUDA machine with
-jax >= 0.10.2; it never ran on one. --quick is for trying the script itself on a CPU.
+Kernels by themselves here, whole models in device_engine.py. Prints a line for each measurement,
+writes them all as JSON and draws a figure. Ready for any CUDA machine with jax >= 0.10.2; it never
+ran on one. --quick is for trying the script itself on a CPU.
 
     python benchmarks/device_check.py --bandwidth 4.8e12 --out device.json
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -16,9 +18,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
+from device_engine import logprob_difference, measure
 
-import sgjax as sgl
 from sgjax.kernels.base import Attention
 from sgjax.kernels.batch import Layout, no_runs, num_runs
 from sgjax.kernels.reference import ReferenceAttention
@@ -95,14 +98,15 @@ def attend(attention: Attention, x: list[jax.Array], layout: Layout) -> Callable
 
 
 def check_parity(attention: Attention) -> dict[str, float]:
-    """Return the largest difference from the reference, by dtype."""
+    """Return the largest difference from the reference, plain and cascaded, by dtype."""
     found = {}
+    plain = decode_layout(8, 200, 64)
     for dtype in ("float32", "bfloat16"):
-        layout = decode_layout(8, 200, 0)
         x = arrays(8, 32, 8, 128, 8 * 13 * S + S, dtype)
-        got = attend(attention, x, layout)()
-        want = attend(ReferenceAttention(S), x, layout)()
-        found[dtype] = float(jnp.abs(jnp.float32(got) - jnp.float32(want)).max())
+        want = jnp.float32(attend(ReferenceAttention(S), x, plain)())
+        for name, layout in (("plain", plain), ("cascade", with_run(plain, 64))):
+            got = jnp.float32(attend(attention, x, layout)())
+            found[f"{name} {dtype}"] = float(jnp.abs(got - want).max())
     return found
 
 
@@ -125,33 +129,35 @@ def cascade_gain(attention: Attention, D: int, shared: int) -> dict[str, float]:
     return {"batch": D, "shared": shared, "plain_s": plain, "cascade_s": once, "gain": plain / once}
 
 
-def engine_throughput(model: str, cache: str, requests: int, new: int) -> dict[str, Any]:
-    """Return tokens a second of requests that share a prompt of 600 bytes, cache on or off."""
-    prompt = "All sorts of questions follow. " * 20
-    prompts = [f"{prompt}{i}?" for i in range(requests)]
-    params = {"max_new_tokens": new, "temperature": 0, "ignore_eos": True}
-    with sgl.Engine(model, page_size=S, cache={"type": cache}, max_context_len=2048) as engine:
-        engine.generate(prompts, params)  # compiles
-        engine.flush_cache()
-        start = time.perf_counter()
-        engine.generate(prompts, params)
-        took = time.perf_counter() - start
-        attention = engine.get_server_info()["attention"]
-    return {
-        "model": model, "cache": cache, "attention": attention, "s": took,
-        "output_tokens_per_s": requests * new / took,
-    }  # fmt: skip
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Draw shares of the bandwidth and what sharing a prefix gains."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5))
+    for name in ("decode", "engine decode"):
+        rows = results.get(name, [])
+        left.plot([f"{r['batch']}x{r['context']}" for r in rows], [r["mbu"] for r in rows], "o-")
+    left.set(title="decode", xlabel="batch x context", ylabel="share of bandwidth")
+    left.legend(["attention", "whole step"])
+    runs = results.get("cascade", [])
+    right.plot([r["shared"] for r in runs], [r["gain"] for r in runs], "o-")
+    right.set(title="cascade", xlabel="tokens shared", ylabel="times faster")
+    figure.suptitle(results["device"])
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
 
 
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes a second, peak")
+    parser.add_argument("--peak", type=float, default=989e12, help="flops a second in bfloat16")
     parser.add_argument("--attention", default="auto")
-    parser.add_argument("--model", default="random:llama-2-7b")
+    parser.add_argument("--models", nargs="+", default=["smollm2-135m", "random:llama-2-7b"])
+    parser.add_argument("--parity-model", default="random:qwen2-1.5b")
+    parser.add_argument("--limit-s", type=float, default=330, help="begin nothing after that")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the script")
     parser.add_argument("--out", type=Path, default=Path("device_check.json"))
     args = parser.parse_args()
+    started = time.perf_counter()
     attention = select_attention(args.attention, jax.default_backend(), S)
     device = jax.devices()[0].device_kind
     results: dict[str, Any] = {"device": device, "jax": jax.__version__, "name": attention.name}
@@ -159,17 +165,28 @@ def main() -> None:
     def say(name: str, value: Any) -> None:
         results.setdefault(name, []).append(value)
         print(name, value, flush=True)
-        args.out.write_text(json.dumps(results, indent=1))
+        args.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
 
+    quick = args.quick
     say("parity", check_parity(attention))
-    grid = [(2, 64)] if args.quick else [(b, c) for b in (1, 32, 128) for c in (2048, 8192)]
+    grid = [(2, 64)] if quick else [(b, c) for b in (1, 32, 128) for c in (2048, 8192)]
     for batch, context in grid:
         say("decode", decode_bandwidth(attention, batch, context, args.bandwidth))
-    for shared in (64,) if args.quick else (1024, 8192):
-        say("cascade", cascade_gain(attention, 4 if args.quick else 64, shared))
-    model, requests, new = ("random:tiny", 4, 4) if args.quick else (args.model, 64, 64)
-    for cache in ("tree", "none"):
-        say("engine", engine_throughput(model, cache, requests, new))
+    for shared in (64,) if quick else (1024, 8192):
+        say("cascade", cascade_gain(attention, 4 if quick else 64, shared))
+    parity_model = "random:tiny" if quick else args.parity_model
+    say("logprobs", {"model": parity_model, "largest": logprob_difference(parity_model)})
+    models = ["random:tiny"] if quick else args.models
+    grid = [(2, 64)] if quick else [(1, 2048), (32, 2048)]
+    size = (4, 64, 4) if quick else (64, 640, 64)
+    for model, cache in itertools.product(models, ("tree", "none")):
+        if time.perf_counter() - started > args.limit_s:
+            say("left out", {"model": model, "cache": cache, "why": "no time"})
+            continue
+        for name, rows in measure(model, cache, grid, size, args.bandwidth, args.peak).items():
+            for row in rows:
+                say(name, row)
+    draw(results, args.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":
