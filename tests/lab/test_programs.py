@@ -7,6 +7,8 @@ import pytest
 import sgjax as sgl
 from sgjax.errors import BatchError
 from sgjax.lab.workloads.programs import ProgramsTask
+from sgjax.lab.workloads.witness import Witness
+from sgjax.lang.backends.local import LocalBackend
 from sgjax.lang.spec import LanguageSpec, ParallelFork, SequentialFork
 
 PLAIN = LanguageSpec()
@@ -110,6 +112,25 @@ def test_simulated_time_stands_still_while_programs_think(language):
             outcomes = ProgramsTask(slow, rows, 0).run(engine, language).outcomes
             courses.append([engine.now(), *(o.latency_s for o in outcomes)])
     assert courses[0] == pytest.approx(courses[1])
+
+
+@sgl.function
+def stumble(s, problem):
+    s += problem + sgl.gen("word", max_tokens=1, ignore_eos=True)
+    if s["word"] and problem.endswith("3"):
+        raise ValueError("stumbled")
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, "auto"])
+def test_nobody_is_busy_when_a_batch_is_over_even_if_programs_failed(engine, num_threads):
+    witness = Witness(LocalBackend(engine), engine.now, 5)
+    rows = [{"problem": f"Problem {i}"} for i in range(5)]
+    with pytest.raises(BatchError, match="1 of 5 programs failed"):
+        stumble.run_batch(rows, backend=witness, num_threads=num_threads)
+    deadline = time.monotonic() + 10
+    while witness.busy and time.monotonic() < deadline:
+        time.sleep(0.001)  # the last thread says so just after the batch has ended
+    assert not witness.busy
 
 
 def test_without_hints_none_is_sent(engine):
