@@ -108,6 +108,9 @@ class Cluster:
             **infos[0],
             "device": f"{len(infos)} x {infos[0]['device']}",
             "config": {**infos[0]["config"], "cluster": dataclasses.asdict(self._spec)},
+            "pages": {
+                kind: sum(info["pages"][kind] for info in infos) for kind in infos[0]["pages"]
+            },
             **{name: sum(info[name] for info in infos) for name in sums},
         }
 

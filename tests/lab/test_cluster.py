@@ -48,6 +48,7 @@ def test_aware_workers_scale_and_keep_the_hits():
     assert turns["cached_tokens"] < 0.9 * one["cached_tokens"]
     assert one_s / aware_s > 3.2 > one_s / turns_s
     assert aware["device"] == "4 x NVIDIA A10G"
+    assert aware["pages"]["total"] == 4 * one["pages"]["total"]
 
 
 def test_requests_over_time_go_to_workers_on_one_clock():

@@ -155,7 +155,7 @@ def test_the_best_eviction_keeps_what_comes_next():
     a, b, c = ([family] * 40 for family in (1, 2, 3))
     arrivals = [Arrival(0.0, (*stem, end), 1) for end in (7, 8) for stem in (a, b, c)]
     # Room for two prompts of six pages: beside c stay a, which comes next, and one page of b.
-    assert best_eviction(arrivals, page_size=8, kv_tokens=96) == 8 * (5 + 1 + 5) / (6 * 41)
+    assert best_eviction(arrivals, page_size=8, num_pages=12) == 8 * (5 + 1 + 5) / (6 * 41)
 
 
 def test_requests_that_do_not_fit_are_reported_and_not_dropped():

@@ -80,15 +80,16 @@ class LinesOfCodeWorkload:
         paths = data.find((self.ours, self.plain))
         if paths is None:
             raise ConfigError("lines_of_code: say where the programs are with data.path=FOLDER")
-        spec = importlib.util.spec_from_file_location(paths[0].stem, paths[0])
+        ours, plain = paths
+        spec = importlib.util.spec_from_file_location(ours.stem, ours)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         program = vars(module).get(self.function)
         if not isinstance(program, SglFunction):
-            raise ConfigError(f"{paths[0]} has no program {self.function!r}; set 'function'")
-        return LinesTask(*paths, ProgramsTask(program, (dict(self.arguments),), seed))
+            raise ConfigError(f"{ours} has no program {self.function!r}; set 'function'")
+        return LinesTask(ours, plain, ProgramsTask(program, (dict(self.arguments),), seed))
 
 
 def count_lines(path: Path) -> int:

@@ -5,6 +5,7 @@ only.
 """
 
 import resource
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,22 +61,22 @@ class ReplayTask:
                 f"{served.prompt_tokens[at]} tokens; raise kv_tokens and max_context_len, or drop "
                 "long requests (max_tokens)"
             )
-        config = engine.get_server_info()["config"]
-        order = np.argsort(served.arrived_s + served.queued_s, kind="stable")
-        admitted = () if repeated else [self.arrivals[i] for i in order]
-        best = best_eviction(admitted, config["page_size"], config["kv_tokens"])
         metrics = {
             "host_us_per_request": 1e6 * host_s / max(1, self.num_programs),
-            "peak_host_bytes": 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "peak_host_bytes": _peak_host_bytes(),
         }
-        return Ran(
-            _outcomes(served),
-            tuple(_visit(arrival) for arrival in self.arrivals),
-            metrics if repeated else {**metrics, "belady_cache_hit_rate": best},
-        )
+        if not repeated:
+            info = engine.get_server_info()
+            order = np.argsort(served.arrived_s + served.queued_s, kind="stable")
+            metrics["belady_cache_hit_rate"] = best_eviction(
+                [self.arrivals[i] for i in order],
+                info["config"]["page_size"],
+                info["pages"]["total"] - 1,  # but for the scratch page
+            )
+        return Ran(_outcomes(served), tuple(map(_visit, self.arrivals)), metrics)
 
 
-def best_eviction(arrivals: Sequence[Arrival], page_size: int, kv_tokens: int) -> float:
+def best_eviction(arrivals: Sequence[Arrival], page_size: int, num_pages: int) -> float:
     """Return the hit rate that no order of eviction betters for requests admitted in this order.
 
     A request counts with the pages of its prompt alone, which it gets all at once. Whoever runs
@@ -84,10 +85,10 @@ def best_eviction(arrivals: Sequence[Arrival], page_size: int, kv_tokens: int) -
     Args:
         arrivals: in the order of admission.
         page_size: S.
-        kv_tokens: tokens the pool holds.
+        num_pages: that the pool holds.
     """
     requests = [_path(arrival, page_size) for arrival in arrivals]
-    hits = sum(belady_hits(requests, -(-kv_tokens // page_size)))
+    hits = sum(belady_hits(requests, num_pages))
     return page_size * hits / max(1, sum(request.prompt_tokens for request in requests))
 
 
@@ -97,6 +98,11 @@ def _path(arrival: Arrival, page_size: int) -> Path:
     full, length = len(keys) // page_size, len(keys)
     pages = tuple((hash(keys[i * page_size : (i + 1) * page_size].tobytes()),) for i in range(full))
     return Path(pages, (length - 1) // page_size, -(-length // page_size), length)
+
+
+def _peak_host_bytes() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak if sys.platform == "darwin" else 1024 * peak)  # bytes there, else kilobytes
 
 
 def _visit(arrival: Arrival) -> Visit:
