@@ -53,6 +53,11 @@ def test_matched_stays_exact_through_inserts_splits_and_evictions(page_size: int
     forest = Forest(LpmSpec(), page_size, pages=120 if page_size == 1 else 60)
     known: list[tuple[int, ...]] = [words(rng, 12)]
     waiting: list[Sequence] = []
+    foreseen = 0
+
+    def shares(seq: Sequence, tokens: np.ndarray) -> bool:
+        return np.array_equal(seq.tokens.view(0, seq.matched), tokens[: seq.matched])
+
     for _ in range(600):
         base = rng.choice(known)[: rng.randrange(0, 40)]
         tokens = base + words(rng, rng.randrange(1, 14))
@@ -77,7 +82,15 @@ def test_matched_stays_exact_through_inserts_splits_and_evictions(page_size: int
         index = forest.queue.index
         assert index is not None
         assert index.weights.get(forest.cache.root.id, 0) == len(waiting)
+        tokens = np.array(rng.choice(known), np.int64)
+        node, cached = forest.cache.walk(tokens)
+        if node.num_tokens == cached and node.parent is not None and not node.children:
+            users = [s for s in waiting if s.matched > node.parent.num_tokens and shares(s, tokens)]
+            first = min(map(forest.policy.key, users), default=None)
+            assert forest.queue.next_use(node) == first
+            foreseen += first is not None
     assert len(waiting) > 50
+    assert foreseen > 20
 
 
 def test_a_change_of_the_tree_touches_only_what_hangs_there(monkeypatch) -> None:
