@@ -122,6 +122,17 @@ def test_a_sweep_has_a_line_a_value_with_its_points_in_order():
     assert lines == {"lru": [100, 200, 400], "fifo": [100, 200, 400]}
 
 
+def test_a_sweep_is_drawn_in_the_terms_of_the_papers_values():
+    reference = {HIT: {"relative_to": "lru_100", "values": {"mmlu": {"lru_400": 1.5}}}}
+    data = {**BASE, **FIGURES["lines"], "reference": reference}
+    arms = made_up_arms(data, executors=("sim",))
+    [axes] = draw_lines(arms[0].experiment.figure, arms).axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert lines["lru"].get_ydata()[0] == pytest.approx(1.0)
+    assert list(lines["lru, paper"].get_xydata()[-1]) == [400, 1.5]
+    assert axes.get_title("left") == "cache hit rate, lru_100 = 1"
+
+
 def test_what_varies_may_be_a_metric_or_a_workloads_key():
     data = {**BASE, "workloads": {"few": {"type": "mmlu", "shots": 2}}, "variants": SWEEP}
     for x in (HIT, "workload.shots"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,6 +26,8 @@ from sgjax.lab.summary import Stat, Summary
 FEW_BARS = 7
 """So many are named below; more have a legend, and their panels stand one above another."""
 LONG_NAME = 11
+WIDE_CHARS = 150
+"""Characters that fit below a wide panel."""
 GAP = 0.6
 
 
@@ -92,7 +95,7 @@ def _draw_panel(axes: Axes, arms: Sequence[Summary], metric: str, wide: bool) ->
     axes.set_axisbelow(True)
     axes.margins(x=0.02, y=0.3 if wide else 0.16)
     axes.set_ylim(bottom=0)
-    _label_groups(axes, arms, -6 if wide else -28)
+    _label_groups(axes, arms, wide)
 
 
 def _write(axes: Axes, x: float, y: float, text: str, wide: bool) -> None:
@@ -148,20 +151,32 @@ def _bound(stats: dict[str, Stat], metric: str) -> float | None:
     return None
 
 
-def _label_groups(axes: Axes, arms: Sequence[Summary], below_pt: float) -> None:
+def _label_groups(axes: Axes, arms: Sequence[Summary], wide: bool) -> None:
     found = groups(arms)
+    counts = [len(group.arm.variants(group.workload)) for group in found]
+    if len(found) == 1:
+        return
     start = 0.0
-    for group in found:
-        count = len(group.arm.variants(group.workload))
-        if len(found) > 1:
-            axes.annotate(
-                group.label.replace(", ", "\n"),
-                (start + (count - 1) / 2, 0),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, below_pt),
-                textcoords="offset points",
-                ha="center",
-                va="top",
-                color=INK,
-            )
+    chars = int(WIDE_CHARS / (sum(counts) + GAP * len(counts)) * (min(counts) + GAP))
+    for group, count in zip(found, counts, strict=True):
+        label = group.label.replace(", ", "\n")
+        axes.annotate(
+            _broken(label, chars) if wide else label,
+            (start + (count - 1) / 2, 0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, -6 if wide else -28),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            color=INK,
+            fontsize=8.5 if wide else 10,
+        )
         start += count + GAP
+
+
+def _broken(label: str, chars: int) -> str:
+    """Return a label in lines of so many characters, broken behind underscores."""
+    lines = [
+        wrap(line.replace("_", "_ "), chars, break_long_words=False) for line in label.split("\n")
+    ]
+    return "\n".join(line.replace("_ ", "_") for own in lines for line in own)

@@ -8,7 +8,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from sgjax.lab.figures.spec import CompareFigure
-from sgjax.lab.figures.style import ARMS, FAINT_INK, GRID, INK, PAPER, name_panel, set_title
+from sgjax.lab.figures.style import (
+    ARMS,
+    FAINT_INK,
+    GRID,
+    INK,
+    PAPER,
+    heading,
+    name_panel,
+    scale,
+    set_title,
+)
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.reference import Reference
 from sgjax.lab.summary import Stat, Summary
@@ -16,7 +26,9 @@ from sgjax.lab.summary import Stat, Summary
 COLUMNS = 3
 ROW_INCHES, GAP = 0.23, 0.5
 """Height of a bar, and the space between variants in bars."""
-TEXT_ROOM = 2.1
+BARS_INCHES, CHAR_INCHES = 4.3, 0.08
+"""Width of a panel, and of a letter of the variants' names beside it."""
+TEXT_ROOM = 2.3
 """The x axis is so many times as long as the longest bar: labels stand behind the bars."""
 
 
@@ -41,7 +53,8 @@ def draw_compare(spec: CompareFigure, arms: Sequence[Summary]) -> Figure:
     variants = list(dict.fromkeys(v for arm in arms for v in arm.experiment.variants))
     height = len(variants) * ((len(arms) + 1) + GAP) * ROW_INCHES + 0.7
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.9 * columns, height * rows + 1.1), layout="constrained")
+    width = BARS_INCHES + CHAR_INCHES * max(map(len, variants))
+    figure = Figure(figsize=(width * columns, height * rows + 1.1), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, (metric, workload) in zip(grid, panels, strict=False):
         _draw_panel(axes, spec, arms, variants, metric, workload)
@@ -81,10 +94,7 @@ def _draw_panel(
         longest = max([longest, *(row.high for row in rows)])
         for row in rows:
             _draw_row(axes, row)
-    relative = reference.relative_to if reference is not None else None
-    unit = f", {relative} = 1" if relative is not None else ""
-    heading = METRICS[metric].label if relative is not None else METRICS[metric].heading
-    name_panel(axes, f"{workload}: {heading}{unit}")
+    name_panel(axes, f"{workload}: {heading(metric, reference)}")
     axes.set_yticks(list(centres.values()), list(centres))
     axes.tick_params(axis="y", length=0)
     axes.tick_params(colors=INK)
@@ -134,13 +144,13 @@ def _rows(
 ) -> Iterator[Row]:
     """Yield the bars of one variant: the paper's where it has a value, then the arms'."""
     relative = reference is not None and reference.relative_to is not None
-    scale = 1.0 if relative else METRICS[metric].scale
+    factor = scale(metric, reference)
     span = reference.span(workload, variant) if reference is not None else None
     middle = reference.middle(workload, variant) if reference is not None else None
     if span is not None and middle is not None:
-        low, high = span[0] * scale, span[1] * scale
+        low, high = span[0] * factor, span[1] * factor
         text = f"{low:.3g}" if low == high else f"{low:.3g}–{high:.3g}"
-        yield Row(y, PAPER, middle * scale, low, high, text, "")
+        yield Row(y, PAPER, middle * factor, low, high, text, "")
         y += 1
     for arm in arms:
         stat = arm.beside_paper(workload, variant, metric)
@@ -152,7 +162,7 @@ def _rows(
             listed = [m for m in spec.beside if m in stats and (relative or m != metric)]
             beside = " · ".join(_absolute(m, stats[m]) for m in listed)
             text = f"{stat.median:.3g}" if relative else METRICS[metric].show(stat.median)
-            ends = (stat.median * scale, stat.low * scale, stat.high * scale)
+            ends = (stat.median * factor, stat.low * factor, stat.high * factor)
             yield Row(y, ARMS[arm.arm], *ends, text, beside)
             y += 1
 

@@ -17,7 +17,9 @@ from sgjax.lab.figures.style import (
     INK,
     MARKERS,
     groups,
+    heading,
     name_panel,
+    scale,
     set_title,
 )
 from sgjax.lab.metrics import METRICS
@@ -42,9 +44,17 @@ def draw_lines(spec: LinesFigure, arms: Sequence[Summary]) -> Figure:
     for axes, metric in zip(panels, spec.panels, strict=True):
         _draw_panel(axes, spec, arms, metric)
     set_title(figure, arms)
-    handles, labels = panels[0].get_legend_handles_labels()
+    shown = {
+        label: handle
+        for axes in panels
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
     figure.legend(
-        handles, labels, loc="outside lower left", ncols=min(len(labels), 6), frameon=False
+        list(shown.values()),
+        list(shown),
+        loc="outside lower left",
+        ncols=min(len(shown), 6),
+        frameon=False,
     )
     return figure
 
@@ -77,28 +87,29 @@ def x_value(spec: LinesFigure, arm: Summary, workload: str, variant: str) -> flo
 
 
 def _draw_panel(axes: Axes, spec: LinesFigure, arms: Sequence[Summary], metric: str) -> None:
-    scale = METRICS[metric].scale
+    reference = arms[0].experiment.reference.get(metric)
+    factor = scale(metric, reference)
     for at, (name, line) in enumerate(_lines(spec, arms, metric).items()):
         colour, marker = COLOURS[at % len(COLOURS)], MARKERS[at % len(MARKERS)]
         points = sorted(line.points, key=lambda point: point[0])
         xs = [x for x, _ in points]
-        middle = [y.median * scale for _, y in points]
+        middle = [y.median * factor for _, y in points]
         axes.plot(xs, middle, color=colour, marker=marker, ms=5, lw=1.5, label=name)
-        low, high = [y.low * scale for _, y in points], [y.high * scale for _, y in points]
+        low, high = [y.low * factor for _, y in points], [y.high * factor for _, y in points]
         if low != high:
             axes.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
         if line.paper:
             paper = sorted(line.paper)
             axes.plot(
                 [x for x, _ in paper],
-                [y * scale for _, y in paper],
+                [y * factor for _, y in paper],
                 color=FAINT_INK,
                 marker=marker,
                 mfc="white",
                 ls=":",
                 label=f"{name}, paper",
             )
-    name_panel(axes, METRICS[metric].heading)
+    name_panel(axes, heading(metric, reference))
     axes.set_xlabel(METRICS[spec.x].heading if spec.x in METRICS else spec.x, color=INK)
     if spec.log:
         axes.set_xscale("log")
@@ -114,12 +125,12 @@ def _lines(spec: LinesFigure, arms: Sequence[Summary], metric: str) -> dict[str,
     for group in groups(arms):
         reference = group.arm.experiment.reference.get(metric)
         for variant in group.arm.variants(group.workload):
-            stats = group.arm.stats[group.workload, variant]
-            if metric not in stats:
+            stat = group.arm.beside_paper(group.workload, variant, metric)
+            if stat is None:
                 continue
             line = lines.setdefault(_line_of(spec, arms, group.arm, group.label, variant), Line())
             x = x_value(spec, group.arm, group.workload, variant)
-            line.points.append((x, stats[metric]))
+            line.points.append((x, stat))
             paper = reference.middle(group.workload, variant) if reference is not None else None
             if paper is not None:
                 line.paper.append((x, paper))

@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from sgjax.lab.metrics import METRICS
+from sgjax.lab.reference import Reference
 from sgjax.lab.summary import Summary
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
@@ -55,6 +57,19 @@ def colour_and_hatch(arm: Summary, variant: str) -> tuple[str, str]:
     """Return how a variant is told apart from up to twenty others."""
     at = list(arm.experiment.variants).index(variant)
     return COLOURS[at % len(COLOURS)], HATCHES[at // len(COLOURS) % len(HATCHES)]
+
+
+def heading(metric: str, reference: Reference | None) -> str:
+    """Return what a metric's panel is called; what is relative to a variant has no unit."""
+    if reference is None or reference.relative_to is None:
+        return METRICS[metric].heading
+    return f"{METRICS[metric].label}, {reference.relative_to} = 1"
+
+
+def scale(metric: str, reference: Reference | None) -> float:
+    """Return what values are multiplied by to be drawn; what is relative is drawn as it is."""
+    relative = reference is not None and reference.relative_to is not None
+    return 1.0 if relative else METRICS[metric].scale
 
 
 def set_title(figure: Figure, arms: Sequence[Summary]) -> None:
