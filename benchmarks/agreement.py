@@ -51,7 +51,7 @@ def write_and_score(
                 input_ids=prompt + text,
                 sampling_params={"temperature": 0, "max_new_tokens": 1},
                 return_logprob=True,
-                logprob_start_len=len(prompt),
+                logprob_start_len=len(prompt) - 1,  # whose own entry is empty
                 top_logprobs_num=1,
             )
             best = scored["meta_info"]["input_top_logprobs"][-len(text) :]
