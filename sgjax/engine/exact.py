@@ -241,7 +241,8 @@ class ExactSampler:
             by_output = dict(zip(different, scored, strict=True))
             log_p = [log_probability(by_output[output]) for output in outputs]
             u = mix(draw.seed, 0) / 2**64
-            index, report = choose(log_p, log_q, request.params.temperature, u)
+            drawn = self._sampler.candidates
+            index, report = choose(log_p, log_q, request.params.temperature, u, drawn)
             self._finish(draw, outputs[index], by_output[outputs[index]], report)
 
         self._send(draw, "scores", requests, done)

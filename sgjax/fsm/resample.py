@@ -15,6 +15,7 @@ def choose(
     log_q: Sequence[float] | None,
     temperature: float,
     u: float,
+    drawn: int = 0,
 ) -> tuple[int, ExactReport]:
     """Choose an output from p^(1 / temperature), normalised over the language.
 
@@ -24,13 +25,14 @@ def choose(
             weight is p / q); None where the outputs are all there are, each once.
         temperature: of whole outputs; 0 takes the most probable, the first of equals.
         u: uniform in [0, 1).
+        drawn: with `log_q`, how many were proposed, those of no weight among them.
 
     Returns:
         Its index, and how it was chosen.
     """
     p = np.asarray(log_p, np.float64)
     q = np.zeros_like(p) if log_q is None else np.asarray(log_q, np.float64)
-    language = _log_sum(p - q) - (0.0 if log_q is None else np.log(len(p)))
+    language = _log_sum(p - q) - (0.0 if log_q is None else np.log(drawn))
     if temperature == 0:
         index = int(np.argmax(p))
         weights = np.exp(p - q - (p - q).max())

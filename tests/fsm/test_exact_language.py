@@ -84,11 +84,12 @@ def test_choose_inverts_the_cumulative_weights() -> None:
 def test_proposals_are_weighed_by_what_they_are_worth() -> None:
     log_p, log_q = np.log([0.2, 0.1, 0.1]), np.log([0.5, 0.25, 0.05])
     weights = np.array([0.4, 0.4, 2.0])
-    _, report = choose(log_p, log_q, 1.0, 0.0)
+    _, report = choose(log_p, log_q, 1.0, 0.0, drawn=4)
     assert report.effective_sample_size == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
-    assert math.exp(report.language_logprob) == pytest.approx(weights.mean())
+    # A fourth one had no weight.
+    assert math.exp(report.language_logprob) == pytest.approx(weights.sum() / 4)
     rng = random.Random(0)
-    counts = np.bincount([choose(log_p, log_q, 1.0, rng.random())[0] for _ in range(4000)])
+    counts = np.bincount([choose(log_p, log_q, 1.0, rng.random(), drawn=3)[0] for _ in range(4000)])
     np.testing.assert_allclose(counts / 4000, weights / weights.sum(), atol=0.03)
 
 
