@@ -94,7 +94,7 @@ class Witness(Backend):
     """A backend that notes how each program of a batch went.
 
     Args:
-        inner: answers what is asked, on the thread on which its clock stands still.
+        inner: answers what is asked.
         now: the engine's clock, in seconds.
         programs: how many programs the batch has.
 
