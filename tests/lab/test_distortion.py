@@ -222,6 +222,7 @@ def test_unusable_options_and_files_are_refused(tmp_path) -> None:
         with pytest.raises(ConfigError, match=next(iter(options))):
             DistortionWorkload(**options).load(DataSource(), seed=0)
     row = dict.fromkeys(("id", "kind", "prompt", "prompt_listed", "regex", "answer"), "x")
-    (tmp_path / "distortion_cases.jsonl").write_text(json.dumps(row) + "\n")
+    cases = tmp_path / "cases.jsonl"
+    cases.write_text(json.dumps(row) + "\n")
     with pytest.raises(ConfigError, match="unknown kinds"):
-        DistortionWorkload().load(DataSource(str(tmp_path)), seed=0)
+        DistortionWorkload(cases=str(cases)).load(DataSource(), seed=0)
