@@ -170,7 +170,7 @@ def measure(
         because the last token of each is computed; `mean_batch_size` is in rows a forward pass;
         `peak_pages` is the most since the engine was built, `peak_kv_bytes` what they hold;
         `overhead_fraction` is the share of planning and committing in the engine's time; `tree_s`
-        is measured on this machine's clock, also where the run is simulated. A run that asks the
+        is processor time of this machine, also where the run is simulated. A run that asks the
         engine nothing has the workload's own metrics alone.
     """
     unknown = ran.metrics.keys() - METRICS.keys()

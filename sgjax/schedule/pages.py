@@ -30,7 +30,7 @@ class PageKeeper:
 
     @property
     def cache_s(self) -> float:
-        """Return the seconds spent in the prefix cache."""
+        """Return the seconds of processor time spent in the prefix cache."""
         return self._timed.seconds
 
     @property
