@@ -41,7 +41,8 @@ class Metric:
         if self.digits == 0 or scaled == 0:
             return f"{scaled:,.0f}"
         decimals = self.digits - len(str(int(abs(scaled)))) if abs(scaled) >= 1 else self.digits
-        return f"{scaled:,.{max(decimals, 0)}f}"
+        shown = f"{scaled:,.{max(decimals, 0)}f}"
+        return shown if shown.strip("-0.") else "0"
 
     @property
     def heading(self) -> str:

@@ -10,13 +10,16 @@ from sgjax.lab.agreement import OVERALL
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.summary import Stat, Summary
 
+BORDER = 3
+"""Columns of a terminal that a table's column takes beside its text."""
 MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]?[/]"}
 
 
 def print_summary(summary: Summary, console: Console) -> None:
     """Print what an arm of a run found."""
     for workload in summary.workloads:
-        console.print(_table(summary, workload))
+        for variants in _fitting(summary, workload, console.width):
+            console.print(_table(summary, workload, variants))
         _print_verdicts(summary, workload, console)
     if OVERALL in summary.verdicts:
         console.print(f"{summary.experiment.name} · {OVERALL} · {summary.arm}", style="italic")
@@ -41,13 +44,28 @@ def show_stat(metric: str, stat: Stat | None) -> str:
     return middle if low == high else f"{middle} ({low}–{high})"
 
 
-def _table(summary: Summary, workload: str) -> Table:
-    # Variants are columns: there are few of them, and a terminal is narrow.
+def _fitting(summary: Summary, workload: str, width: int) -> list[list[str]]:
+    """Return a workload's variants in as many tables as a terminal of so many columns needs."""
+    names = max(len(METRICS[metric].heading) for metric in summary.experiment.metrics)
+    tables: list[list[str]] = []
+    left = 0
+    for variant in summary.variants(workload):
+        shown = [show_stat(m, s) for m, s in summary.stats[workload, variant].items()]
+        needed = BORDER + max(map(len, (variant, *shown)))
+        if not tables or needed > left:
+            tables.append([])
+            left = width - names - BORDER - 1
+        tables[-1].append(variant)
+        left -= needed
+    return tables
+
+
+def _table(summary: Summary, workload: str, variants: list[str]) -> Table:
+    # Variants are columns: they are few, or fill several tables.
     table = Table(
         title=f"{summary.experiment.name} · {workload} · {summary.arm}", title_justify="left"
     )
     table.add_column("", no_wrap=True)
-    variants = summary.variants(workload)
     for variant in variants:
         table.add_column(variant, justify="right")
     for metric in summary.experiment.metrics:

@@ -1,5 +1,6 @@
 """Figure, report and table from records alone."""
 
+import io
 import re
 import shutil
 from dataclasses import replace
@@ -20,6 +21,7 @@ from sgjax.lab.runner import run_experiment
 from sgjax.lab.summary import summarise_arms
 from sgjax.lab.table import print_summary
 from tests.lab.fake_engine import FakeEngine
+from tests.lab.made_up import made_up_arms
 
 QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.yaml"
 
@@ -125,3 +127,17 @@ def test_records_of_different_experiments_are_not_mixed(results):
     _, records = read_records(results)
     with pytest.raises(ResultsError, match="different experiments"):
         summarise_arms([records[0], replace(records[1], experiment="other")])
+
+
+def test_more_variants_than_a_terminal_is_wide_for_fill_several_tables():
+    names = [f"variant_{i}_of_many" for i in range(9)]
+    data = {
+        "name": "wide", "claim": "c", "variants": {name: {} for name in names},
+        "workloads": {"mmlu": {"type": "mmlu"}},
+    }  # fmt: skip
+    (summary,) = made_up_arms(data, executors=("cpu",))
+    console = Console(width=80, file=io.StringIO())
+    print_summary(summary, console)
+    shown = console.file.getvalue()
+    assert [name for name in names if name not in shown] == []
+    assert shown.count("wide · mmlu") > 1

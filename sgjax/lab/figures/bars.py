@@ -28,6 +28,8 @@ FEW_BARS = 7
 LONG_NAME = 11
 WIDE_CHARS = 150
 """Characters that fit below a wide panel."""
+LEGEND_CHARS = 9
+"""Characters that a name in the legend takes beside its own."""
 GAP = 0.6
 
 
@@ -61,11 +63,12 @@ def draw_bars(spec: BarsFigure, arms: Sequence[Summary]) -> Figure:
     set_title(figure, arms)
     if wide:
         legend = {bar.variant: Patch(fc=bar.colour, hatch=bar.hatch, ec="white") for bar in first}
+        columns = WIDE_CHARS // (max(map(len, legend)) + LEGEND_CHARS)
         figure.legend(
             list(legend.values()),
             list(legend),
             loc="outside lower left",
-            ncols=min(len(legend), 7),
+            ncols=max(1, min(len(legend), 7, columns)),
             frameon=False,
         )
     return figure

@@ -102,6 +102,8 @@ def render(figure: Figure) -> dict[str, bytes]:
 
 
 ANGLES = (0, 180, 45, 135, -45, -135, 90, -90)
+ALONG = 0.1
+"""A text stands beside, above or below its point where its direction is more than so far there."""
 RADII_PT = (8, 14, 22, 32, 44, 58, 74)
 
 
@@ -128,35 +130,46 @@ def label_points(figure: Figure, axes: Axes, points: Sequence[Point]) -> list[Te
     inside = axes.get_window_extent(renderer)
     texts = []
     for point in points:
-        best, least = None, math.inf
+        # Laying a text out takes time; where else it would stand is arithmetic.
+        text = _beside(axes, point, 0, 0)
+        first = text.get_window_extent(renderer).padded(1)
+        text.remove()
+        best, place, least = first, (RADII_PT[0], ANGLES[0]), math.inf
         for radius, angle in ((r, a) for r in RADII_PT for a in ANGLES):
-            text = _beside(axes, point, radius, angle)
-            box = text.get_window_extent(renderer).padded(1)
+            box = _moved(first, radius * figure.dpi / 72, angle)
             overlap = sum(_overlap(box, other) for other in taken) + _outside(box, inside)
             if overlap < least:
-                if best is not None:
-                    best[0].remove()
-                best, least = (text, box), overlap
-            else:
-                text.remove()
+                best, place, least = box, (radius, angle), overlap
             if least == 0:
                 break
-        assert best is not None
-        texts.append(best[0])
-        taken.append(best[1])
+        texts.append(_beside(axes, point, *place))
+        taken.append(best)
     return texts
 
 
+def _moved(box: Bbox, radius: float, angle: float) -> Bbox:
+    """Return where a text would stand whose box at radius 0, angle 0 is `box`, in pixels."""
+    dx, dy = _direction(angle)
+    x = box.x0 + radius * dx - (0 if dx > ALONG else box.width if dx < -ALONG else box.width / 2)
+    up = 0 if dy > ALONG else -box.height if dy < -ALONG else -box.height / 2
+    y = (box.y0 + box.y1) / 2 + radius * dy + up
+    return Bbox([[x, y], [x + box.width, y + box.height]])
+
+
+def _direction(angle: float) -> tuple[float, float]:
+    return math.cos(math.radians(angle)), math.sin(math.radians(angle))
+
+
 def _beside(axes: Axes, point: Point, radius: float, angle: float) -> Text:
-    dx, dy = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    dx, dy = _direction(angle)
     line = {"arrowstyle": "-", "color": point.colour, "lw": 0.6}
     return axes.annotate(
         point.label,
         (point.x[1], point.y[1]),
         xytext=(radius * dx, radius * dy),
         textcoords="offset points",
-        ha="left" if dx > 0.1 else "right" if dx < -0.1 else "center",
-        va="bottom" if dy > 0.1 else "top" if dy < -0.1 else "center",
+        ha="left" if dx > ALONG else "right" if dx < -ALONG else "center",
+        va="bottom" if dy > ALONG else "top" if dy < -ALONG else "center",
         fontsize=8,
         color=INK,
         arrowprops=line if radius > RADII_PT[0] else None,
