@@ -152,6 +152,15 @@ def test_a_request_id_can_be_used_again_when_it_is_free(engine) -> None:
     assert heard[0].output_ids == heard[1].output_ids
 
 
+@pytest.fixture
+def ctrl_c():
+    """Let SIGINT raise KeyboardInterrupt: a shell starts what runs in the background without it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_call_and_its_requests(engine) -> None:
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals reach the main thread only")
