@@ -20,8 +20,7 @@ def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size:
     """Return the shapes for an engine's limits: some two dozen for plain requests.
 
     Query blocks of 64 tokens suit prefill. Many short extends (jump-forward, the ends of cached
-    prompts) take blocks of BLOCK_TOKENS, in which the scheduler counts, so that every plan fits;
-    such steps have many rows, so their D is the largest.
+    prompts) take blocks of BLOCK_TOKENS, in which the scheduler counts, so that every plan fits.
 
     Args:
         max_running: rows a step at most.
@@ -33,8 +32,9 @@ def make_ladder(max_running: int, token_budget: int, max_pages: int, vocab_size:
     # Padding is computed, so the rungs are close. At equal size the larger blocks come first: they
     # read the keys less often.
     mixed = {(D, -(-n // 64), 64) for D in _steps(8, 8, max_running) for n in _steps(64, 2, most)}
-    quarters = {-(-most * i // (4 * BLOCK_TOKENS)) for i in range(1, 5)}
-    mixed |= {(max_running, G, BLOCK_TOKENS) for G in quarters}
+    few = min(8, max_running)
+    mixed |= {(few, -(-most * i // (4 * BLOCK_TOKENS)), BLOCK_TOKENS) for i in range(1, 5)}
+    mixed.add((max_running, most // BLOCK_TOKENS, BLOCK_TOKENS))
     return Ladder(
         decode=tuple(dict.fromkeys((1, *_steps(8, 2, max_running)))),
         mixed=tuple(sorted(mixed, key=lambda shape: (shape[0] + shape[1] * shape[2], -shape[2]))),
