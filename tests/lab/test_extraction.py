@@ -6,6 +6,7 @@ import sgjax as sgl
 from sgjax.errors import ConfigError
 from sgjax.lab.workloads import DataSource, ExtractionWorkload
 from sgjax.lab.workloads.extraction import FIELDS, SHOTS, extract, measure
+from sgjax.lab.workloads.witness import Witness
 from sgjax.lang.backends.scripted import tokens_of
 from sgjax.lang.spec import LanguageSpec
 
@@ -78,3 +79,12 @@ def test_pages_are_the_datas_persons_cut_to_their_first_words(tmp_path) -> None:
     assert task.rows == ({"page": "a b"},)
     with pytest.raises(ConfigError, match="num_pages=2 is not allowed"):
         ExtractionWorkload(num_pages=2).load(data, 0)
+
+
+def test_threads_at_work_are_counted_behind_speculation() -> None:
+    witness = Witness(sgl.ScriptedBackend(""), lambda: 0.0, programs=1)
+    speculative = sgl.SpeculativeBackend(witness, 8)
+    speculative.active(1)
+    assert witness.busy
+    speculative.active(-1)
+    assert not witness.busy

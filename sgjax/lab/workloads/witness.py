@@ -14,13 +14,11 @@ from sgjax.lang.backends.base import (
     Answer,
     Backend,
     Call,
-    ChatFormat,
     GenOutput,
     Hear,
-    Hint,
     Piece,
-    Prompt,
 )
+from sgjax.lang.backends.forwarding import ForwardingBackend
 from sgjax.lang.backends.local import EngineLike, Heard
 from sgjax.theory.visits import Visit
 from sgjax.tokens.base import Tokenizer
@@ -90,7 +88,7 @@ class Course:
 
 
 @final
-class Witness(Backend):
+class Witness(ForwardingBackend):
     """A backend that notes how each program of a batch went.
 
     Args:
@@ -104,7 +102,7 @@ class Witness(Backend):
 
     def __init__(self, inner: Backend, now: Callable[[], float], programs: int) -> None:
         self.courses = [Course() for _ in range(programs)]
-        self._inner = inner
+        super().__init__(inner)
         self._now = now
         self._lock = threading.Lock()
         self._active = 0
@@ -113,21 +111,6 @@ class Witness(Backend):
     def busy(self) -> bool:
         """Return whether any thread of the run has something to do."""
         return self._active > 0
-
-    @property
-    def chat(self) -> ChatFormat:
-        """Return the inner backend's."""
-        return self._inner.chat
-
-    @property
-    def takes_hints(self) -> bool:
-        """Return what the inner backend says."""
-        return self._inner.takes_hints
-
-    @property
-    def continues_messages(self) -> bool:
-        """Return what the inner backend says."""
-        return self._inner.continues_messages
 
     def submit(self, calls: Sequence[Call], hear: Hear) -> None:
         """Pass calls on; note when they were sent and answered."""
@@ -145,26 +128,10 @@ class Witness(Backend):
 
         self._inner.submit(calls, listen)
 
-    def hint(self, prefix: Prompt, followers: int, after: Hint | None) -> Hint | None:
-        """Announce a prefix to the inner backend."""
-        return self._inner.hint(prefix, followers, after)
-
     def active(self, change: int) -> None:
         """Count the threads that have something to do."""
         with self._lock:
             self._active += change
-
-    def release(self, hint: Hint, followers: int) -> None:
-        """Release a hint of the inner backend."""
-        self._inner.release(hint, followers)
-
-    def flush_cache(self) -> bool:
-        """Drop the inner backend's cached prefixes."""
-        return self._inner.flush_cache()
-
-    def get_server_info(self) -> dict[str, Any]:
-        """Return what the inner backend knows."""
-        return self._inner.get_server_info()
 
 
 def _note(course: Course, answer: Answer, now: float) -> None:

@@ -23,13 +23,11 @@ from sgjax.lang.backends.base import (
     Answer,
     Backend,
     Call,
-    ChatFormat,
     GenCall,
     GenOutput,
     Hear,
-    Hint,
-    Prompt,
 )
+from sgjax.lang.backends.forwarding import ForwardingBackend
 from sgjax.lang.backends.usage import TokenUsage
 from sgjax.types import SamplingParams
 
@@ -71,7 +69,7 @@ class Cut:
 
 
 @final
-class SpeculativeBackend(Backend):
+class SpeculativeBackend(ForwardingBackend):
     """Let generations run past their stops and reuse what was written.
 
     Args:
@@ -85,21 +83,11 @@ class SpeculativeBackend(Backend):
     def __init__(self, inner: Backend, num_tokens: int) -> None:
         if not isinstance(num_tokens, int) or num_tokens < 1:
             raise ConfigError(f"num_api_spec_tokens={num_tokens!r} must be an integer >= 1")
+        super().__init__(inner)
         self.usage = TokenUsage()
-        self._inner = inner
         self._num_tokens = num_tokens
         self._surplus: dict[int, Surplus] = {}
         self._lock = threading.Lock()
-
-    @property
-    def chat(self) -> ChatFormat:
-        """Return the inner backend's."""
-        return self._inner.chat
-
-    @property
-    def takes_hints(self) -> bool:
-        """Return what the inner backend says."""
-        return self._inner.takes_hints
 
     @property
     def continues_messages(self) -> bool:
@@ -127,26 +115,6 @@ class SpeculativeBackend(Backend):
             listeners.append(listener)
         if asked:
             self._inner.submit(asked, lambda index, heard: listeners[index](heard))
-
-    def hint(self, prefix: Prompt, followers: int, after: Hint | None) -> Hint | None:
-        """Announce a prefix to the inner backend."""
-        return self._inner.hint(prefix, followers, after)
-
-    def active(self, change: int) -> None:
-        """Tell the inner backend."""
-        self._inner.active(change)
-
-    def release(self, hint: Hint, followers: int) -> None:
-        """Release a hint of the inner backend."""
-        self._inner.release(hint, followers)
-
-    def flush_cache(self) -> bool:
-        """Drop the inner backend's cached prefixes."""
-        return self._inner.flush_cache()
-
-    def get_server_info(self) -> dict[str, Any]:
-        """Return what is known of the inner backend's server."""
-        return self._inner.get_server_info()
 
     # ---------------------------------------------------------------- private
 
