@@ -138,17 +138,7 @@ def build(config: EngineConfig) -> Parts:
     real_vocab = model.config.vocab_size
     if mesh is not None:
         model = _split(model, mesh)
-    context = context_len(config.max_context_len, model.config)
-    kv_dtype = config.kv_dtype or config.dtype
-    token_bytes = model.config.kv_bytes_per_token(kv_dtype)
-    if platform != "cpu":  # whose devices share one memory
-        token_bytes //= degree
-    kv_tokens = config.kv_tokens or fitting_tokens(token_bytes, config.max_running * context)
-    kv_tokens = whole_pages(config, kv_tokens)
-    check_room(config, kv_tokens * token_bytes)
-    config = dataclasses.replace(
-        config, kv_dtype=kv_dtype, kv_tokens=kv_tokens, max_context_len=context
-    )
+    config, context, kv_dtype = _sized(config, model.config, platform)
     size = config.page_size
     pages = build_pages(config)
     attention = select_attention(config.attention, platform, size)
@@ -251,6 +241,24 @@ def _split(model: LoadedModel, mesh: Mesh) -> LoadedModel:
     weights = fit_weights(model.weights, model.config, fitted)
     weights = jax.device_put(weights, shardings(weights, mesh))
     return dataclasses.replace(model, config=fitted, weights=weights)
+
+
+def _sized(
+    config: EngineConfig, model: ModelConfig, platform: str
+) -> tuple[EngineConfig, int, str]:
+    """Return the configuration with what depends on model and memory; the context, K/V's dtype."""
+    context = context_len(config.max_context_len, model)
+    kv_dtype = config.kv_dtype or config.dtype
+    token_bytes = model.kv_bytes_per_token(kv_dtype)
+    if platform != "cpu":  # whose devices share one memory
+        token_bytes //= config.mesh.tensor
+    kv_tokens = config.kv_tokens or fitting_tokens(token_bytes, config.max_running * context)
+    kv_tokens = whole_pages(config, kv_tokens)
+    check_room(config, kv_tokens * token_bytes)
+    sized = dataclasses.replace(
+        config, kv_dtype=kv_dtype, kv_tokens=kv_tokens, max_context_len=context
+    )
+    return sized, context, kv_dtype
 
 
 def _quantized(model: LoadedModel, degree: int) -> LlamaWeights:
