@@ -122,7 +122,8 @@ class EngineConfig:
         grammar: how constraints are compiled and applied.
         mesh: devices the model is split over.
         weights: how matrices are kept and multiplied.
-        attention: backend of attention; "auto" takes the platform's own.
+        attention: backend of attention; "auto" takes the platform's own, on a CPU "cpu_native"
+            where a C++ compiler is.
         linear: backend of the products with weights; "auto" takes "native" beside attention
             "cpu_native" where the model allows it, else "xla".
         shared_prefix: whether a step attends once to the pages that its sequences share; None does

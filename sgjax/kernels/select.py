@@ -1,6 +1,7 @@
 """Choose the attention backend by name, once, at build time. Imports kernels and errors."""
 
 from sgjax.errors import UnsupportedBackend
+from sgjax.kernels import native
 from sgjax.kernels.base import Attention
 from sgjax.kernels.cpu import CpuAttention
 from sgjax.kernels.cpu_native import cpu_native_attention
@@ -16,15 +17,14 @@ PLATFORMS = {
 }
 """Where each backend runs; the reference runs anywhere."""
 NAMES = ("auto", "reference", *PLATFORMS)
-OWN = {"cpu": "cpu", "gpu": "pallas_gpu", "tpu": "pallas_tpu"}
-"""What "auto" takes on each platform."""
 
 
 def select_attention(name: str, platform: str, page_size: int) -> Attention:
     """Return the attention of that name.
 
     Args:
-        name: "auto" takes the platform's own; else a backend's name.
+        name: "auto" takes the platform's own, on a CPU "cpu_native" where a C++ compiler is; else a
+            backend's name.
         platform: "cpu", "gpu" or "tpu": where the step will run.
         page_size: S, tokens a page.
 
@@ -37,7 +37,7 @@ def select_attention(name: str, platform: str, page_size: int) -> Attention:
             f"attention={name!r} is not known; allowed: {', '.join(NAMES)}; use attention='auto'"
         )
     if name == "auto":
-        name = OWN[platform]
+        name = _own(platform)
     if name in PLATFORMS and PLATFORMS[name] != platform:
         raise UnsupportedBackend(
             f"attention={name!r} needs platform {PLATFORMS[name]!r}, got {platform!r}; use "
@@ -54,3 +54,10 @@ def select_attention(name: str, platform: str, page_size: int) -> Attention:
             return PallasTpuAttention(page_size)
         case _:
             return ReferenceAttention(page_size)
+
+
+def _own(platform: str) -> str:
+    """Return what "auto" takes on a platform."""
+    if platform == "cpu":
+        return "cpu" if native.find_compiler() is None else "cpu_native"
+    return f"pallas_{platform}"

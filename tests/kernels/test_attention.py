@@ -184,8 +184,8 @@ def test_the_cpu_pool_of_bfloat16_is_uint16():
         storage.pool_dtype("float16", "cpu")
 
 
-def test_select_takes_the_platforms_own_backend():
-    assert select_attention("auto", "cpu", 16) == CpuAttention(16)
+def test_select_takes_a_backend_by_its_name():
+    assert select_attention("cpu", "cpu", 16) == CpuAttention(16)
     assert select_attention("reference", "gpu", 4) == ReferenceAttention(4)
 
 

@@ -75,6 +75,12 @@ def test_cpu_native_is_chosen_by_name_only_on_a_cpu():
         select_attention("cpu_native", "tpu", 4)
 
 
+def test_auto_takes_cpu_native_where_a_compiler_is(monkeypatch, tmp_path):
+    assert select_attention("auto", "cpu", 4).name == "cpu_native"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert select_attention("auto", "cpu", 4).name == "cpu"
+
+
 def test_an_engine_on_cpu_native_says_so_and_gives_the_same_tokens():
     outputs = []
     for attention in ("cpu", "cpu_native"):

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sgjax.kernels import native
 from sgjax.kernels.batch import Batch
-from sgjax.kernels.cpu import CpuAttention
+from sgjax.kernels.select import select_attention
 from sgjax.models import llama
 from sgjax.models.config import ModelConfig
+from sgjax.models.dense import select_dense
 from sgjax.models.load import load_model
 from sgjax.models.weights import from_tensors, tensor_shapes
 from tests.golden import variations
@@ -21,20 +23,29 @@ LOGITS = Path(__file__).parents[1] / "golden" / "logits"
 TOLERANCE = 1e-4
 """Of the largest absolute logit."""
 
+BACKENDS = ("cpu", "cpu_native") if native.find_compiler() else ("cpu",)
+
 
 class Runner:
     """Feed one sequence to the forward pass, at most `chunk` tokens at a time."""
 
     def __init__(
-        self, config: ModelConfig, weights: llama.LlamaWeights, page: int, chunk: int, pages: int
+        self,
+        config: ModelConfig,
+        weights: llama.LlamaWeights,
+        backend: str,
+        page: int,
+        chunk: int,
+        pages: int,
     ) -> None:
-        self.config, self.weights = config, weights
+        attention = select_attention(backend, "cpu", page)
+        dense = select_dense("auto", backend, config, devices=1)
+        self.config, self.weights = config, dense.prepare(weights)
         self.page, self.chunk, self.pages = page, chunk, pages
-        attention = CpuAttention(page)
 
         def run(weights, kv, batch):
-            hidden, kv = llama.forward(config, weights, kv, batch, attention)
-            return llama.logits(config, weights, hidden[batch.logit_rows]), kv
+            hidden, kv = llama.forward(config, weights, kv, batch, attention, dense)
+            return llama.logits(config, weights, hidden[batch.logit_rows], dense=dense), kv
 
         self.step: Callable = jax.jit(run, donate_argnums=1)
 
@@ -62,21 +73,22 @@ class Runner:
         return np.stack([out[p] for p in positions])
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", variations.CONFIGS)
-def test_tiny_models_compute_what_transformers_computes(name: str) -> None:
+def test_tiny_models_compute_what_transformers_computes(name: str, backend: str) -> None:
     config = ModelConfig.from_hf(variations.CONFIGS[name])
     shapes = tensor_shapes(config)
     weights = from_tensors(config, lambda key: variations.tensor(name, key, shapes[key]), "float32")
-    runner = Runner(config, weights, page=8, chunk=variations.NUM_TOKENS, pages=6)
+    runner = Runner(config, weights, backend, page=8, chunk=variations.NUM_TOKENS, pages=6)
     expected = np.load(LOGITS / "tiny.npz")[name]
     got = runner.logits(variations.tokens(name), list(range(variations.NUM_TOKENS)))
     assert np.abs(got - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
-@pytest.fixture(scope="module")
-def smollm2(smollm2_path: Path) -> Runner:
+@pytest.fixture(scope="module", params=BACKENDS)
+def smollm2(request: pytest.FixtureRequest, smollm2_path: Path) -> Runner:
     model = load_model(str(smollm2_path), "float32")
-    return Runner(model.config, model.weights, page=64, chunk=256, pages=24)
+    return Runner(model.config, model.weights, request.param, page=64, chunk=256, pages=24)
 
 
 @pytest.mark.smollm2
