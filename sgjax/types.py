@@ -207,6 +207,42 @@ class SamplingParams:
 
 
 @dataclass(frozen=True)
+class Reports:
+    """Which log-probabilities come back, in a user's words; validated on construction.
+
+    Attributes:
+        return_logprob: those of the output tokens.
+        logprob_start_len: with it, those of the prompt's tokens from this index on; -1: none.
+        top_logprobs_num: with it, how many likeliest alternatives beside each.
+    """
+
+    return_logprob: bool = False
+    logprob_start_len: int = -1
+    top_logprobs_num: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.return_logprob, bool):
+            raise ConfigError(
+                f"return_logprob={self.return_logprob!r} is not allowed; it must be True or False"
+            )
+        for name, none in (("logprob_start_len", -1), ("top_logprobs_num", 0)):
+            number = getattr(self, name)
+            if not isinstance(number, int) or isinstance(number, bool) or number < none:
+                raise ConfigError(
+                    f"{name}={number!r} is not allowed; it must be an integer >= {none}"
+                )
+            if number > none and not self.return_logprob:
+                raise ConfigError(
+                    f"{name}={number} reports nothing without return_logprob=True; set it"
+                )
+
+    @property
+    def logprob_start(self) -> int | None:
+        """Return the first prompt index that is reported, or None."""
+        return None if self.logprob_start_len < 0 else self.logprob_start_len
+
+
+@dataclass(frozen=True)
 class Request:
     """What was asked, in full; never mutated.
 
@@ -359,14 +395,17 @@ class Delta:
     Attributes:
         id: the request's id.
         text: text that is now certain: whole characters, no possible beginning of a stop string.
-        token_ids: tokens appended since the last delta.
+        token_ids: output tokens from `start` on. A jump may write delivered text in other tokens;
+            then `start` lies before the end of what was delivered, and these replace the rest.
         completion: set on the last delta only.
+        start: index of the first of them in the output.
     """
 
     id: str
     text: str
     token_ids: tuple[TokenId, ...]
     completion: Completion | None = None
+    start: int = 0
 
 
 def _check(ok: bool, name: str, got: object, allowed: str) -> None:

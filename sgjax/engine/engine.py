@@ -18,7 +18,7 @@ from sgjax.engine.inputs import Call, RequestIds, read_call
 from sgjax.engine.loop import EngineLoop
 from sgjax.engine.results import Result, refusal, result_of
 from sgjax.engine.simulated import SimulatedParts, build_simulated
-from sgjax.errors import UnsupportedBackend
+from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.schedule import Scheduler, Watcher
 from sgjax.sim.replay import Served
 from sgjax.sim.trace import Arrival
@@ -258,7 +258,16 @@ class Engine:
         self._loop.release_hint(hint_id, followers)
 
     def abort(self, rid: str) -> None:
-        """Abort a request by the id its results carry; nothing happens if it is over."""
+        """Abort a request by the id its results carry; nothing happens if it is over.
+
+        Raises:
+            ConfigError: it is no id.
+        """
+        if not isinstance(rid, str):
+            raise ConfigError(
+                f"abort got a {type(rid).__name__}; give the id of one request, a string that "
+                "stands in its results' meta_info"
+            )
         self._front.abort(rid)
 
     def hold_clock_while(self, busy: Callable[[], bool] | None) -> None:
@@ -406,5 +415,5 @@ class _Partial:
 
     def extend(self, index: int, delta: Delta) -> tuple[str, list[int]]:
         self._texts[index] += delta.text
-        self._ids[index] = [*self._ids[index], *delta.token_ids]
+        self._ids[index] = [*self._ids[index][: delta.start], *delta.token_ids]
         return self._texts[index], self._ids[index]

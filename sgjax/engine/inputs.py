@@ -9,7 +9,7 @@ from typing import Any
 from sgjax.errors import ConfigError, SgjaxError
 from sgjax.schedule.policies import mix
 from sgjax.tokens.base import Tokenizer
-from sgjax.types import Request, SamplingParams
+from sgjax.types import Reports, Request, SamplingParams
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ def read_call(
     """
     prompts, batched = _prompts(prompt, input_ids)
     params = _params(sampling_params, len(prompts))
-    _check_reports(return_logprob, logprob_start_len, top_logprobs_num, stream)
+    reports = Reports(return_logprob, logprob_start_len, top_logprobs_num)
+    if not isinstance(stream, bool):
+        raise ConfigError(f"stream={stream!r} is not allowed; it must be True or False")
     requests: list[Request | SgjaxError] = []
     for one, raw in zip(prompts, params, strict=True):
         try:
@@ -72,11 +74,13 @@ def read_call(
                 Request(
                     id=ids.next(),
                     tokens=tokens,
-                    params=dataclasses.replace(sampling, n=1, seed=_seed(sampling.seed, index)),
+                    params=dataclasses.replace(
+                        sampling, n=1, seed=sample_seed(sampling.seed, index)
+                    ),
                     constraint=sampling.constraint,
-                    return_logprob=return_logprob,
-                    logprob_start=None if logprob_start_len < 0 else logprob_start_len,
-                    top_logprobs=top_logprobs_num,
+                    return_logprob=reports.return_logprob,
+                    logprob_start=reports.logprob_start,
+                    top_logprobs=reports.top_logprobs_num,
                     stream=stream,
                 )
             )
@@ -87,22 +91,9 @@ def read_call(
     return Call(batched or len(requests) != 1, tuple(requests), given)
 
 
-def _check_reports(
-    return_logprob: object, logprob_start_len: object, top_logprobs_num: object, stream: object
-) -> None:
-    for name, flag in (("return_logprob", return_logprob), ("stream", stream)):
-        if not isinstance(flag, bool):
-            raise ConfigError(f"{name}={flag!r} is not allowed; it must be True or False")
-    for name, number, none in (
-        ("logprob_start_len", logprob_start_len, -1),
-        ("top_logprobs_num", top_logprobs_num, 0),
-    ):
-        if not isinstance(number, int) or isinstance(number, bool) or number < none:
-            raise ConfigError(f"{name}={number!r} is not allowed; it must be an integer >= {none}")
-        if number > none and not return_logprob:
-            raise ConfigError(
-                f"{name}={number} reports nothing without return_logprob=True; set it"
-            )
+def sample_seed(seed: int | None, index: int) -> int | None:
+    """Return the seed of the index-th of n samples: the first is the one the user gave."""
+    return seed if seed is None or index == 0 else mix(seed, index)
 
 
 def _prompts(prompt: object, input_ids: object) -> tuple[list[object], bool]:
@@ -155,8 +146,3 @@ def _tokens(tokenizer: Tokenizer, prompt: object) -> tuple[int, ...]:
         if not isinstance(token, int) or isinstance(token, bool):
             raise ConfigError(f"input_ids holds {token!r}; token ids are integers")
     return tuple(prompt)
-
-
-def _seed(seed: int | None, index: int) -> int | None:
-    """Return the seed of the index-th of n samples: the first is the one the user gave."""
-    return seed if seed is None or index == 0 else mix(seed, index)

@@ -112,8 +112,10 @@ def select(
     Raises:
         ConfigError: the choices or the method are not allowed.
     """
-    if isinstance(choices, str) or not choices:
+    if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
         raise ConfigError(f"select({name!r}): choices={choices!r} must be a list of texts")
+    if not isinstance(append, bool):
+        raise ConfigError(f"select({name!r}): append={append!r} must be True or False")
     for choice in choices:
         if not isinstance(choice, str) or not choice:
             raise ConfigError(f"select({name!r}): choice {choice!r} must be a text, not empty")

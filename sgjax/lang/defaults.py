@@ -35,9 +35,18 @@ class GlobalConfig:
 
     @fork.setter
     def fork(self, spec: ForkSpec) -> None:
-        if not isinstance(spec, ParallelFork | SequentialFork):
-            raise ConfigError(f"fork={spec!r} is not allowed; give ParallelFork or SequentialFork")
-        self._fork = spec
+        self._fork = _fork_mode(spec)
+
+    def fork_or_default(self, given: object) -> ForkSpec:
+        """Return how forks run.
+
+        Args:
+            given: what a run was given; None takes the default.
+
+        Raises:
+            ConfigError: it is no fork mode.
+        """
+        return self._fork if given is None else _fork_mode(given)
 
     def backend(self, given: object = None) -> Backend:
         """Return the backend to use.
@@ -56,6 +65,14 @@ class GlobalConfig:
                 "backend= to run"
             )
         return self._backend
+
+
+def _fork_mode(given: object) -> ForkSpec:
+    if isinstance(given, ParallelFork | SequentialFork):
+        return given
+    raise ConfigError(
+        f"fork={given!r} is not allowed; give sgl.ParallelFork(hint=...) or sgl.SequentialFork()"
+    )
 
 
 global_config = GlobalConfig()

@@ -162,7 +162,7 @@ class SglFunction:
         from sgjax.lang.compiler.tracer import current_tracer
 
         options, common = self.split((), kwargs, complete=False)
-        rows = [self.arguments((), {**common, **row}) for row in batch_arguments]
+        rows = [self._row(common, row) for row in batch_arguments]
         if (tracer := current_tracer()) is not None:
             traced: list[Any] = [tracer.call(self, row, options) for row in rows]
             return traced
@@ -239,6 +239,13 @@ class SglFunction:
         """Return how a run with these options executes."""
         return run_settings(options, stream, backend, fork, self.num_api_spec_tokens)
 
+    def _row(self, common: Mapping[str, Any], row: object) -> dict[str, Any]:
+        if not isinstance(row, Mapping):
+            raise ConfigError(
+                f"{self.name}: a batch holds {row!r}; give a dict of arguments per program"
+            )
+        return self.arguments((), {**common, **row})
+
     def _check_names(self, arguments: Mapping[str, Any]) -> None:
         unknown = [name for name in arguments if name not in self.parameters]
         if unknown:
@@ -269,7 +276,7 @@ def run_settings(
 
         if not isinstance(chosen, SpeculativeBackend):
             chosen = SpeculativeBackend(chosen, num_api_spec_tokens)
-    return RunSettings(chosen, Sampling(options), stream, fork or global_config.fork)
+    return RunSettings(chosen, Sampling(options), stream, global_config.fork_or_default(fork))
 
 
 @overload
@@ -293,6 +300,8 @@ def function(
             wrote for the gens that follow (paper section 5).
     """
     if func is not None:
+        if not callable(func):
+            raise ConfigError(f"function takes a Python function, not {func!r}")
         return SglFunction(func)
     return lambda func: SglFunction(func, num_api_spec_tokens)
 

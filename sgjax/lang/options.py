@@ -5,13 +5,12 @@ Imports types, errors and ir.
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any, final
 
 from sgjax.errors import ConfigError
-from sgjax.lang.ir import Gen
-from sgjax.types import SamplingParams
+from sgjax.lang.ir import Expr, Gen
+from sgjax.types import Reports, SamplingParams
 
 CONSTRAINTS = frozenset({"regex", "json_schema", "dtype"})
 
@@ -23,8 +22,8 @@ PATTERNS: Mapping[type, str] = {
 }
 """What `dtype` asks for, as a regex."""
 
-REPORTS = {"return_logprob": False, "logprob_start_len": -1, "top_logprobs_num": 0}
-"""Options that ask for log-probabilities, with their defaults."""
+REPORTS = frozenset(field.name for field in dataclasses.fields(Reports))
+"""Options that ask for log-probabilities."""
 
 OPTIONS = frozenset(
     {
@@ -69,6 +68,9 @@ class Sampling:
         self._cache: dict[Any, SamplingParams] = {}
         self.seed: int | None = dict(self._defaults).get("seed")
         self.params(Gen(None), (), ())
+        # Numbers without `return_logprob` are for those gens that ask for it themselves.
+        reports = self._reports(dict(self._defaults))
+        Reports(**{**reports, "return_logprob": reports.get("return_logprob", True)})
 
     def params(self, gen: Gen, stop: tuple[str, ...], place: tuple[int, ...]) -> SamplingParams:
         """Return a gen's parameters.
@@ -87,10 +89,19 @@ class Sampling:
             return params
         return dataclasses.replace(params, seed=_mix(params.seed, place))
 
-    def report(self, gen: Gen) -> dict[str, Any]:
-        """Return which log-probabilities a gen reports: the keys of `REPORTS`."""
-        chosen = {**REPORTS, **dict(self._defaults), **dict(gen.options)}
-        return {key: chosen[key] for key in REPORTS}
+    def report(self, gen: Gen) -> Reports:
+        """Return which log-probabilities a gen reports.
+
+        Raises:
+            ConfigError: a value is not allowed, or the gen's own would report nothing.
+        """
+        run, own = self._reports(dict(self._defaults)), self._reports(dict(gen.options))
+        chosen = {**run, **own}
+        return Reports(**(chosen if chosen.get("return_logprob") else own))
+
+    @staticmethod
+    def _reports(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in options.items() if key in REPORTS}
 
     def _merge(self, gen: Gen, stop: tuple[str, ...]) -> SamplingParams:
         own = dict(gen.options)
@@ -108,7 +119,6 @@ class Sampling:
                 raise ConfigError("dtype was given with regex or json_schema; drop all but one")
             merged["regex"] = _pattern(dtype)
         stops = merged.pop("stop", ())
-        stops = (stops,) if isinstance(stops, str) else tuple(stops)
         merged["stop"] = (*stops, *(s for s in stop if s not in stops))
         return SamplingParams.from_dict(merged)
 
@@ -120,9 +130,16 @@ def _pattern(dtype: object) -> str:
 
 
 def _freeze(key: str, value: Any) -> Any:
-    if key == "json_schema" and isinstance(value, Mapping):
-        return json.dumps(value)
-    return tuple(value) if isinstance(value, list | set | frozenset) else value
+    parts = value if isinstance(value, list | tuple | set | frozenset) else (value,)
+    if any(isinstance(part, Expr) for part in parts):
+        return value  # a stand-in of a trace, which says so itself
+    if key in ("stop", "stop_token_ids", "json_schema"):
+        return getattr(SamplingParams.from_dict({key: value}), key)
+    try:
+        hash(value)
+    except TypeError:
+        raise ConfigError(f"{key}={value!r} is not allowed; give one value") from None
+    return value
 
 
 def _mix(seed: int, place: tuple[int, ...]) -> int:

@@ -161,7 +161,13 @@ class ProgramState:
 
     @property
     def ret_value(self) -> Any:
-        """Return what the user's function returned; wait for it."""
+        """Return what the user's function returned; wait for it.
+
+        Raises:
+            ProgramError: it failed, or reads this itself.
+        """
+        if self._inside:
+            raise ProgramError("ret_value is there once the function has returned, not within it")
         self._program.wait(self._program.finished)
         if (error := self._program.error()) is not None:
             raise error

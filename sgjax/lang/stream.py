@@ -150,7 +150,9 @@ class Stream:
             return
         self.error = error
         self.failed_at = where
-        dropped, self._current = [*self._queue], None
+        # The fork under way too: what fails it may come before its children have begun.
+        dropped = [*self._queue] if self._current is None else [self._current, *self._queue]
+        self._current = None
         self._queue.clear()
         fail_forks(dropped, error)
         self._settle()
@@ -273,9 +275,9 @@ class Stream:
             stream_id=self.id,
             program=self.place[0],
             stream=self.program.settings.stream,
-            return_logprob=report["return_logprob"],
-            logprob_start=report["logprob_start_len"],
-            top_logprobs=report["top_logprobs_num"],
+            return_logprob=report.return_logprob,
+            logprob_start=report.logprob_start_len,
+            top_logprobs=report.top_logprobs_num,
             after=self.announced.hint if self.announced is not None else None,
         )
         self.program.request(self, call)

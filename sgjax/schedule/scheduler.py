@@ -189,8 +189,8 @@ class Scheduler:
 
     def watch(self, watcher: Watcher) -> None:
         """Show a watcher every change of the cache and every step from now on."""
-        self._watchers.append(watcher)
         self._pages.cache.listen(watcher.changed)
+        self._watchers.append(watcher)
 
     # ---------------------------------------------------------------- plan
 
@@ -457,9 +457,9 @@ class Scheduler:
         elif seq.max_growth <= 0:
             self._finish(seq, FinishReason(FinishKind.LENGTH))
         elif request.stream:
-            new_ids = tuple(seq.tokens.view(seq.num_prompt + seq.delivered).tolist())
-            seq.delivered = seq.num_output
-            self._events.append(Delta(request.id, text.take(), new_ids))
+            start, seq.delivered = seq.delivered, seq.num_output
+            new_ids = tuple(seq.tokens.view(seq.num_prompt + start).tolist())
+            self._events.append(Delta(request.id, text.take(), new_ids, start=start))
 
     # ---------------------------------------------------------------- ends
 
@@ -481,7 +481,7 @@ class Scheduler:
         completion = build_completion(seq, reason, self._now())
         rest = seq.output.take() if seq.output is not None else ""
         new_ids = completion.output_ids[seq.delivered :]
-        self._events.append(Delta(seq.request.id, rest, new_ids, completion))
+        self._events.append(Delta(seq.request.id, rest, new_ids, completion, seq.delivered))
 
     def _fail(self, seq: Sequence, error: Exception) -> None:
         """End one request with an error; everything else goes on."""

@@ -67,6 +67,13 @@ def test_a_request_that_cannot_be_honoured_is_refused(engine, kwargs, says) -> N
     assert len(engine.generate("Hi", GREEDY)["output_ids"]) == 4
 
 
+@pytest.mark.parametrize("rid", [["r1", "r2"], {"r1"}, None, 7])
+def test_what_is_no_id_cannot_be_aborted_and_stops_nothing(engine, rid) -> None:
+    with pytest.raises(sgl.ConfigError, match="id of one request"):
+        engine.abort(rid)
+    assert len(engine.generate("Hi", GREEDY)["output_ids"]) == 4
+
+
 def test_one_of_several_lists_of_ids_may_be_none(engine) -> None:
     good, bad = engine.generate(input_ids=[[72], 5], sampling_params=GREEDY)
     assert len(good["output_ids"]) == 4

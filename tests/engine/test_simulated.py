@@ -109,3 +109,19 @@ def test_tokens_are_counted_by_the_vocabulary_of_a_folder(tmp_path) -> None:
             result = engine.generate("the quick brown fox", {"max_new_tokens": 1})
             counts.append(result["meta_info"]["prompt_tokens"])
     assert 1 < counts[0] < counts[1] == len("the quick brown fox")
+
+
+def test_a_stream_shows_the_tokens_that_a_jump_replaced_no_longer(make, tmp_path) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "tokens" / "sentencepiece.model"
+    shutil.copy(golden, tmp_path / "tokenizer.model")
+    engine = make(
+        executor={**A10G, "tokenizer": str(tmp_path)}, grammar={"jump": {"type": "retokenize"}}
+    )
+    params = {"regex": "(the|a) (quick|brown) (fox|dog)(, (the|a) (quick|brown) (fox|dog)){0,3}"}
+    for seed in range(8):
+        for piece in engine.generate("go", {**params, "seed": seed}, stream=True):
+            ids = [token for token in piece["output_ids"] if token not in engine.tokenizer.end_ids]
+            data = b"".join(engine.tokenizer.token_bytes(token) for token in ids)
+            assert data.decode() == piece["text"]
+            assert len(piece["output_ids"]) == piece["meta_info"]["completion_tokens"]
+    assert engine.get_server_info()["rolled_back_tokens"] > 0

@@ -50,6 +50,9 @@ def test_an_empty_batch_is_an_empty_list(backend: sgl.ScriptedBackend) -> None:
 def test_wrong_arguments_are_refused_before_anything_runs(backend: sgl.ScriptedBackend) -> None:
     with pytest.raises(sgl.ConfigError, match="got an unexpected keyword argument 'qq'"):
         ask.run_batch([{"q": "a"}, {"qq": "b"}], backend=backend)
+    for row in ("a", ("a",), None):
+        with pytest.raises(sgl.ConfigError, match="give a dict of arguments per program"):
+            ask.run_batch([row], backend=backend)  # type: ignore[list-item]
     with pytest.raises(sgl.ConfigError, match="num_threads=0"):
         ask.run_batch(rows(2), backend=backend, num_threads=0)
     assert backend.calls == []

@@ -1,11 +1,13 @@
 """Failures: each reaches its reader with its cause, and harms nobody else."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 import sgjax as sgl
-from sgjax.lang.backends.base import Call, GenCall
+from sgjax.lang.backends.base import Call, GenCall, Hear, Hint, Prompt
+from sgjax.lang.backends.forwarding import ForwardingBackend
 
 
 class BoomError(Exception):
@@ -176,3 +178,94 @@ def test_appending_something_else_than_text_names_it() -> None:
 
     with pytest.raises(sgl.ProgramError, match="a int was appended to a prompt: 3"):
         program.run(backend=boom_on())
+
+
+@pytest.mark.timeout(30)
+def test_a_fork_whose_prefix_cannot_be_announced_fails_with_its_members() -> None:
+    class Deaf(ForwardingBackend):
+        def submit(self, calls: Sequence[Call], hear: Hear) -> None:
+            self._inner.submit(calls, hear)
+
+        def hint(self, prefix: Prompt, followers: int, after: Hint | None) -> Hint | None:
+            raise BoomError("no hints today")
+
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += "x"
+        members = s.fork(2)
+        members += sgl.gen("good")
+        for read in (members[0].text, members[1].sync, s.text):
+            with pytest.raises(sgl.ProgramError, match="no hints today"):
+                read()
+
+    with pytest.raises(sgl.ProgramError, match="no hints today"):
+        program.run(backend=Deaf(boom_on()))
+
+
+@pytest.mark.timeout(30)
+def test_a_function_that_reads_its_own_return_value_is_told() -> None:
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        return s.ret_value
+
+    with pytest.raises(sgl.ProgramError, match="once the function has returned"):
+        program.run(backend=boom_on())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"stop": 5}, "stop=5"),
+        ({"stop": {"a": 1}}, "stop="),
+        ({"stop": [5]}, "stop="),
+        ({"stop_token_ids": "12"}, "stop_token_ids='12'"),
+        ({"json_schema": {"enum": {1, 2}}}, "json_schema"),
+        ({"temperature": {}}, "temperature={}"),
+        ({"return_logprob": "yes"}, "return_logprob='yes'"),
+        ({"return_logprob": True, "top_logprobs_num": "3"}, "top_logprobs_num='3'"),
+        ({"return_logprob": True, "logprob_start_len": -5}, "logprob_start_len=-5"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused_by_name(options, says) -> None:  # type: ignore[no-untyped-def]
+    @sgl.function
+    def of_the_gen(s):  # type: ignore[no-untyped-def]
+        s += "x" + sgl.gen("good", **options)
+
+    with pytest.raises(sgl.ProgramError, match=says) as caught:
+        of_the_gen.run(backend=boom_on())
+    assert isinstance(caught.value.__cause__, sgl.ConfigError)
+    with pytest.raises(sgl.ConfigError, match=says):
+        two_gens.run(backend=boom_on(), **options)
+
+
+def test_numbers_of_logprobs_that_would_report_nothing_are_refused() -> None:
+    def program(**options):  # type: ignore[no-untyped-def]
+        @sgl.function
+        def program(s):  # type: ignore[no-untyped-def]
+            s += "x" + sgl.gen("plain") + sgl.gen("reported", **options)
+
+        return program
+
+    backend = boom_on()
+    with pytest.raises(sgl.ProgramError, match="reports nothing without return_logprob"):
+        program(top_logprobs_num=2).run(backend=backend)
+    program(return_logprob=True).run(backend=backend, top_logprobs_num=2)
+    program(top_logprobs_num=2).run(backend=backend, return_logprob=True)
+    asked = [call.call.top_logprobs for call in backend.calls[1:] if call.call]  # type: ignore[union-attr]
+    assert asked == [0, 2, 0, 2]
+
+
+def test_how_forks_run_is_named_by_an_object_and_nothing_else() -> None:
+    for fork in ("sequential", {"type": "parallel"}, sgl.SequentialFork):
+        with pytest.raises(sgl.ConfigError, match="SequentialFork"):
+            two_gens.run(backend=boom_on(), fork=fork)
+        with pytest.raises(sgl.ConfigError, match="SequentialFork"):
+            sgl.global_config.fork = fork  # type: ignore[assignment]
+
+
+def test_choices_are_a_sequence_and_append_is_a_bool() -> None:
+    for choices in ((c for c in "ab"), {"a", "b"}, "ab", 5):
+        with pytest.raises(sgl.ConfigError, match="must be a list of texts"):
+            sgl.select("x", choices)  # type: ignore[arg-type]
+    with pytest.raises(sgl.ConfigError, match="append='no'"):
+        sgl.select("x", ["a"], append="no")  # type: ignore[arg-type]

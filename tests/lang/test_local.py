@@ -5,7 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 import sgjax as sgl
+from sgjax.engine.inputs import sample_seed
+from sgjax.lang.backends.base import Answer, GenCall, Piece, Prompt, SelectCall
 from sgjax.schedule.spec import AdmitSpec
+from sgjax.types import SamplingParams
 from tests.lang.sim_engine import SimEngine
 
 
@@ -137,3 +140,90 @@ def test_select_scores_are_the_engines_log_probabilities(tiny: sgl.Engine) -> No
         assert isinstance(result, dict)
         entries = result["meta_info"]["input_token_logprobs"][-len(choice) :]
         assert logprobs == pytest.approx([lp for lp, _, _ in entries], abs=1e-4)
+
+
+def answers_of(engine: SimEngine, call: GenCall | SelectCall) -> list[Answer]:
+    """Every answer that a call gets, once the engine is idle."""
+    heard: list[Answer] = []
+    sgl.LocalBackend(engine).submit([call], lambda index, answer: heard.append(answer))
+    engine.check_idle()
+    return heard
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        GenCall(Prompt("x" * 3000), SamplingParams(n=3)),
+        GenCall(Prompt("x"), SamplingParams(n=3, logit_bias=((2**40, 1.0),)), stream=True),
+        SelectCall(Prompt("x" * 3000), ("a", "b"), unconditional=True),
+    ],
+    ids=["samples", "streamed samples", "choices"],
+)
+def test_a_call_whose_requests_all_fail_is_answered_once(
+    engine: SimEngine, call: GenCall | SelectCall
+) -> None:
+    (answer,) = answers_of(engine, call)
+    assert isinstance(answer, sgl.SgjaxError)
+
+
+def test_a_call_that_failed_hears_no_more_of_its_other_samples(engine: SimEngine) -> None:
+    # The second sample is aborted while the first one streams on.
+    heard: list[Answer] = []
+
+    def hear(index: int, answer: Answer) -> None:
+        if not heard:
+            engine.abort(engine.requests[0][1].id)
+        heard.append(answer)
+
+    call = GenCall(Prompt("x"), SamplingParams(n=2, max_new_tokens=60), stream=True)
+    sgl.LocalBackend(engine).submit([call], hear)
+    engine.check_idle()
+    assert isinstance(heard[0], Piece)
+    assert [type(answer) for answer in heard if not isinstance(answer, Piece)] == [
+        sgl.RequestAborted
+    ]
+    assert isinstance(heard[-1], sgl.RequestAborted)
+
+
+@pytest.mark.timeout(30)
+def test_samples_that_fail_leave_one_request_in_flight_to_the_others(engine: SimEngine) -> None:
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += "x"
+        long, short = s.fork(2)
+        long += "y" * 3000 + sgl.gen("a", n=3)
+        with pytest.raises(sgl.ProgramError):
+            long.sync()
+        for _ in range(3):
+            short += sgl.gen("a", max_tokens=2)
+        s += short["a"]
+
+    program.run(backend=engine, fork=sgl.SequentialFork())
+    engine.check_idle()
+
+
+@pytest.mark.timeout(30)
+def test_programs_on_an_engine_that_was_shut_down_are_told(engine: SimEngine) -> None:
+    engine.shutdown()
+
+    @sgl.function
+    def program(s, q="q"):  # type: ignore[no-untyped-def]
+        s += "prefix" + q
+        members = s.fork(2)
+        members += sgl.gen("a")
+        members.join()
+        s += sgl.select("b", ["c", "d"])
+
+    with pytest.raises(sgl.ProgramError, match="shut down"):
+        program.run(backend=engine)
+    with pytest.raises(sgl.BatchError, match="2 of 2 programs failed"):
+        program.run_batch([{"q": "a"}, {"q": "b"}], backend=engine)
+
+
+def test_samples_have_the_seeds_that_the_engine_gives_its_own(engine: SimEngine) -> None:
+    sgl.LocalBackend(engine).submit(
+        [GenCall(Prompt("x"), SamplingParams(n=3, seed=2**64 - 1))], lambda index, answer: None
+    )
+    seeds = [request.params.seed for request in engine.requests[0]]
+    assert seeds == [sample_seed(2**64 - 1, index) for index in range(3)]
+    assert len(set(seeds)) == 3

@@ -1,5 +1,6 @@
 """sgl.OpenAI: the official client against a server with OpenAI's API."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -166,4 +167,32 @@ def test_errors_of_the_endpoint_reach_the_reader(server: ApiServer) -> None:
     with pytest.raises(sgl.ProgramError, match="no model missing") as caught:
         program.run(backend=backend)
     assert isinstance(caught.value.__cause__, openai.NotFoundError)
+    backend.close()
+
+
+@pytest.mark.timeout(30)
+def test_who_waits_when_the_backend_is_closed_is_told_and_who_comes_later(
+    backend: sgl.OpenAI, server: ApiServer
+) -> None:
+    asked, leave = threading.Event(), threading.Event()
+
+    def never(source: object) -> str:
+        asked.set()
+        leave.wait(20)
+        return "too late"
+
+    server.write = never
+
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += "x" + sgl.gen("a")
+
+    state = program.run(backend=backend, stream=True)
+    assert asked.wait(20)
+    backend.close()
+    leave.set()
+    with pytest.raises(sgl.ProgramError, match="closed while the request ran"):
+        state.text()
+    with pytest.raises(sgl.ProgramError, match="was closed; make a new one"):
+        program.run(backend=backend)
     backend.close()

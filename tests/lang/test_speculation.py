@@ -1,13 +1,14 @@
 """API speculative execution: fewer requests, and never another value."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sgjax as sgl
-from sgjax.lang.backends.base import Backend, Call, GenCall
+from sgjax.lang.backends.base import Answer, Backend, Call, GenCall, Hear, Prompt
+from sgjax.lang.backends.forwarding import ForwardingBackend
 from sgjax.lang.backends.scripted import tokens_of
 from sgjax.lang.backends.speculative import after_literal, cut_value
 from sgjax.types import SamplingParams
@@ -243,3 +244,16 @@ def test_chat_speculation_works_through_the_official_client() -> None:
         backend.close()
     assert (state["name"], state["job"]) == (" Ada", " mathematician")
     assert len(server.requests) == 1
+
+
+def test_an_inner_backend_that_takes_nothing_more_is_an_error_and_no_second_answer() -> None:
+    class Gone(ForwardingBackend):
+        def submit(self, calls: Sequence[Call], hear: Hear) -> None:
+            raise sgl.SgjaxError("gone")
+
+    heard: list[tuple[int, Answer]] = []
+    backend = sgl.SpeculativeBackend(Gone(sgl.ScriptedBackend({})), 8)
+    calls = [GenCall(Prompt("x"), SamplingParams(stop=("y",)), stream_id=i) for i in range(2)]
+    backend.submit(calls, lambda index, answer: heard.append((index, answer)))
+    assert [index for index, _ in heard] == [0, 1]
+    assert all(isinstance(answer, sgl.SgjaxError) for _, answer in heard)

@@ -209,7 +209,10 @@ class Backend(abc.ABC):
         Args:
             calls: what is asked.
             hear: called with a call's index and an answer, on any thread and possibly before this
-                returns: any number of `Piece`s, then the output or an error.
+                returns: any number of `Piece`s, then once the output or an error, and no more.
+
+        Raises:
+            Exception: anything, but only before the first answer: it fails all of the calls.
         """
 
     @abc.abstractmethod

@@ -10,9 +10,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final, runtime_checkable
 
+from sgjax.engine.inputs import sample_seed
 from sgjax.engine.results import result_of
 from sgjax.errors import ConfigError, RequestAborted, UnsupportedBackend
 from sgjax.lang.backends.base import (
+    Answer,
     Backend,
     Call,
     ChatFormat,
@@ -143,14 +145,20 @@ class LocalBackend(Backend):
     # ---------------------------------------------------------------- private
 
     def _send(self, outgoing: list[Outgoing]) -> None:
-        if outgoing:
-            listeners = [listener for _, listener in outgoing]
+        """Enqueue requests together; where the engine takes none, their listeners hear why."""
+        if not outgoing:
+            return
+        listeners = [listener for _, listener in outgoing]
+        try:
             self._engine.submit(
                 [request for request, _ in outgoing],
                 lambda index, heard: listeners[index](heard),
             )
+        except Exception as error:
+            for listener in listeners:
+                listener(error)
 
-    def _gen(self, call: GenCall, answer: Callable[[Any], None]) -> list[Outgoing]:
+    def _gen(self, call: GenCall, answer: Callable[[Answer], None]) -> list[Outgoing]:
         if call.prompt.media:
             raise UnsupportedBackend(
                 "this engine takes no images or video; drop sgl.image and sgl.video"
@@ -160,14 +168,13 @@ class LocalBackend(Backend):
         params = call.params
         tokens = tuple(self._tokenizer.encode(call.prompt.text, add_bos=True))
         wants_prompt = call.return_logprob and call.logprob_start >= 0
-        collected: list[Completion | None] = [None] * params.n
+        collected = _Collected(params.n, functools.partial(self._output, call), answer)
         outgoing: list[Outgoing] = []
         for sample in range(params.n):
-            seed = params.seed if params.seed is None or not sample else params.seed + sample
             request = Request(
                 id=self._engine.new_id(),
                 tokens=tokens,
-                params=dataclasses.replace(params, n=1, seed=seed),
+                params=dataclasses.replace(params, n=1, seed=sample_seed(params.seed, sample)),
                 constraint=params.constraint,
                 return_logprob=call.return_logprob,
                 logprob_start=call.logprob_start if wants_prompt else None,
@@ -175,33 +182,14 @@ class LocalBackend(Backend):
                 after=None if sample else _after(call.after),
                 stream=call.stream and sample == 0,
             )
-            listener = functools.partial(self._hear_gen, call, answer, collected, sample)
+            listener = functools.partial(collected.hear, sample)
             outgoing.append((request, self._retried(request, listener)))
         return outgoing
 
-    def _hear_gen(
-        self,
-        call: GenCall,
-        answer: Callable[[Any], None],
-        collected: list[Completion | None],
-        sample: int,
-        heard: Heard,
-    ) -> None:
-        completion = _finished(heard)
-        if isinstance(completion, Exception):
-            answer(completion)
-            return
-        if completion is None:
-            assert isinstance(heard, Delta)
-            if heard.text:
-                answer(Piece(heard.text))
-            return
-        collected[sample] = completion
-        done = [c for c in collected if c is not None]
-        if len(done) == len(collected):
-            metas = tuple(result_of(c, self._tokenizer)["meta_info"] for c in done)
-            pieces = self._pieces(done[0]) if call.pieces else None
-            answer(GenOutput(tuple(c.text for c in done), metas, pieces))
+    def _output(self, call: GenCall, samples: list[Completion]) -> GenOutput:
+        metas = tuple(result_of(c, self._tokenizer)["meta_info"] for c in samples)
+        pieces = self._pieces(samples[0]) if call.pieces else None
+        return GenOutput(tuple(c.text for c in samples), metas, pieces)
 
     def _pieces(self, completion: Completion) -> tuple[str, ...] | None:
         """Return an output's tokens as texts; a character goes to the token that completes it."""
@@ -214,31 +202,17 @@ class LocalBackend(Backend):
         )
         return pieces if "".join(pieces).startswith(completion.text) else None
 
-    def _select(self, call: SelectCall, answer: Callable[[Any], None]) -> list[Outgoing]:
+    def _select(self, call: SelectCall, answer: Callable[[Answer], None]) -> list[Outgoing]:
         if call.prompt.media:
             raise UnsupportedBackend("this engine takes no images or video; drop sgl.image")
         scoring = plan_scoring(self._tokenizer, call, self._engine.new_id, _after(call.after))
-        collected: dict[int, Completion] = {}
-        failed = False
-
-        def hear(index: int, heard: Heard) -> None:
-            nonlocal failed
-            completion = _finished(heard)
-            if isinstance(completion, Exception):
-                if not failed:
-                    failed = True
-                    answer(completion)
-            elif completion is not None:
-                collected[index] = completion
-                if len(collected) == len(scoring.scored):
-                    ordered = [collected[i] for i in range(len(collected))]
-                    answer(read_scores(scoring, len(call.choices), ordered))
-
+        read = functools.partial(read_scores, scoring, len(call.choices))
+        collected = _Collected(len(scoring.scored), read, answer)
         outgoing: list[Outgoing] = []
         if scoring.hint is not None:
             outgoing.append((scoring.hint, self._retried(scoring.hint, _ignore)))
         for index, scored in enumerate(scoring.scored):
-            listener = functools.partial(hear, index)
+            listener = functools.partial(collected.hear, index)
             outgoing.append((scored.request, self._retried(scored.request, listener)))
         return outgoing
 
@@ -255,6 +229,52 @@ class LocalBackend(Backend):
                 listener(heard)
 
         return hear if request.after is not None else listener
+
+
+@final
+class _Collected:
+    """Make one answer of a call's requests: once, when all have ended or the first has failed.
+
+    Args:
+        count: of the requests.
+        read: makes the answer of their completions, in order.
+        answer: takes it; of a request that streams, pieces before it.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        read: Callable[[list[Completion]], Answer],
+        answer: Callable[[Answer], None],
+    ) -> None:
+        self._left = set(range(count))
+        self._completions: dict[int, Completion] = {}
+        self._read = read
+        self._answer = answer
+
+    def hear(self, index: int, heard: Heard) -> None:
+        """Take in what a request's listener heard."""
+        if not self._left:
+            return  # a sibling has failed, so that the call is over
+        completion = _finished(heard)
+        if isinstance(completion, Exception):
+            self._left.clear()
+            self._answer(completion)
+        elif completion is None:
+            assert isinstance(heard, Delta)
+            if heard.text:
+                self._answer(Piece(heard.text))
+        else:
+            self._left.discard(index)
+            self._completions[index] = completion
+            if not self._left:
+                self._answer(self._whole())
+
+    def _whole(self) -> Answer:
+        try:
+            return self._read([self._completions[i] for i in sorted(self._completions)])
+        except Exception as error:  # a defect here must fail its call, not leave it waiting
+            return error
 
 
 @functools.lru_cache(maxsize=16)

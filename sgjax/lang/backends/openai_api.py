@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, final
 
-from sgjax.errors import UnsupportedBackend
+from sgjax.errors import RequestAborted, UnsupportedBackend
 from sgjax.lang.backends.base import (
     Answer,
     Backend,
@@ -85,12 +85,21 @@ class OpenAI(Backend):
         self.token_usage = TokenUsage()
         self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s)
         self._loop = asyncio.new_event_loop()
+        self._closed = False
+        self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._main, name="sgjax-openai", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the backend's thread; requests in flight are dropped."""
-        asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result()
+        """End the backend's thread; requests in flight are dropped, and who waits for one is told.
+
+        Closing it again does nothing.
+        """
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._drop_all(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -142,10 +151,25 @@ class OpenAI(Backend):
         async def guarded() -> None:
             try:
                 await work
+            except asyncio.CancelledError:
+                answer(RequestAborted("the backend was closed while the request ran"))
             except Exception as error:
                 answer(error)
 
-        asyncio.run_coroutine_threadsafe(guarded(), self._loop)
+        # Under the lock nothing can slip in behind the end, where nobody would run it.
+        with self._closing:
+            if not self._closed:
+                asyncio.run_coroutine_threadsafe(guarded(), self._loop)
+                return
+        work.close()
+        answer(UnsupportedBackend("this sgl.OpenAI was closed; make a new one"))
+
+    async def _drop_all(self) -> None:
+        requests = asyncio.all_tasks() - {asyncio.current_task()}
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+        await self._client.close()
 
     async def _generate(self, call: GenCall, answer: Callable[[Answer], None]) -> None:
         chat, arguments = generation_arguments(call)

@@ -113,10 +113,19 @@ class SpeculativeBackend(ForwardingBackend):
             request, listener = self._widened(call, answer)
             asked.append(request)
             listeners.append(listener)
-        if asked:
-            self._inner.submit(asked, lambda index, heard: listeners[index](heard))
+        self._ask(asked, listeners)
 
     # ---------------------------------------------------------------- private
+
+    def _ask(self, calls: list[Call], listeners: list[Callable[[Answer], None]]) -> None:
+        """Submit calls to the inner backend; where it takes none, their listeners hear why."""
+        if not calls:
+            return
+        try:
+            self._inner.submit(calls, lambda index, heard: listeners[index](heard))
+        except Exception as error:
+            for listener in listeners:
+                listener(error)
 
     def _from_surplus(self, call: GenCall) -> GenOutput | None:
         """Return a call's output if the stream's surplus holds it."""
@@ -200,7 +209,7 @@ class SpeculativeBackend(ForwardingBackend):
                 )
             )
         else:  # without its tokens an output cannot be cut by length: ask the ordinary way
-            self._inner.submit([call], lambda _, again: self._pass_on(again, answer))
+            self._ask([call], [lambda again: self._pass_on(again, answer)])
 
     def _pass_on(self, heard: Answer, answer: Callable[[Answer], None]) -> None:
         if isinstance(heard, GenOutput):
