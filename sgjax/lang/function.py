@@ -93,6 +93,7 @@ class SglFunction:
 
         options, arguments = self.split(args, kwargs)
         if (tracer := current_tracer()) is not None:
+            tracer.refuse_settings(stream=stream, backend=backend, fork=fork)
             return tracer.call(self, arguments, options)
         settings = self.settings(options, stream, backend, fork)
         active = settings.backend.active
@@ -164,6 +165,7 @@ class SglFunction:
         options, common = self.split((), kwargs, complete=False)
         rows = [self._row(common, row) for row in batch_arguments]
         if (tracer := current_tracer()) is not None:
+            tracer.refuse_settings(backend=backend, fork=fork)
             traced: list[Any] = [tracer.call(self, row, options) for row in rows]
             return traced
         settings = self.settings(options, False, backend, fork)

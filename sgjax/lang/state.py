@@ -84,8 +84,7 @@ class ProgramState:
         Args:
             n: at least 1.
         """
-        if not isinstance(n, int) or n < 1:
-            raise ConfigError(f"fork({n!r}) is not allowed; give the number of copies, at least 1")
+        check_copies(n)
         children = []
         for index in range(n):
             child = self._program.new_stream((*self._stream.place, self._queued, index), None)
@@ -359,6 +358,16 @@ class ForkGroup(Generic[S]):
                 f"join({mode!r}) is not allowed; use 'gather_variable' or 'concate_and_append'"
             )
         self._join(mode == "gather_variable")
+
+
+def check_copies(n: object) -> None:
+    """Refuse what is no number of copies.
+
+    Raises:
+        ConfigError: it is no integer, or below 1.
+    """
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ConfigError(f"fork({n!r}) is not allowed; give the number of copies, at least 1")
 
 
 def _hand_over(

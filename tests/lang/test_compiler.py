@@ -314,3 +314,27 @@ def test_the_constant_prefix_of_a_graph_is_that_of_its_prompts() -> None:
     prefix = constant_prefix(graph, ChatTemplate("plain"))
     assert prefix == "SYSTEM: You are calm.\nTwo tips about "
     assert run_text(graph, topic="cats").startswith(prefix)
+
+
+def test_a_nested_run_keeps_its_options_and_refuses_what_a_graph_cannot_hold(
+    backend: sgl.ScriptedBackend,
+) -> None:
+    @sgl.function
+    def inner(s, q):  # type: ignore[no-untyped-def]
+        s += q + sgl.gen("a")
+
+    def outer(**settings):  # type: ignore[no-untyped-def]
+        @sgl.function
+        def outer(s, q):  # type: ignore[no-untyped-def]
+            s += inner.run(q=q, **settings)["a"] + sgl.gen("b", stop=["z"])
+
+        return outer
+
+    compiled = outer(stop=["x", "y"], top_p=None, max_new_tokens=7).compile()
+    assert g.Graph.from_json(compiled.graph.to_json()) == compiled.graph
+    compiled.run(q="q", backend=backend)
+    asked = [call.call.params for call in backend.calls if isinstance(call.call, GenCall)]
+    assert [(p.stop, p.max_new_tokens) for p in asked] == [(("x", "y"), 7), (("z",), 128)]
+    for settings in ({"backend": backend}, {"fork": sgl.SequentialFork()}, {"stream": True}):
+        with pytest.raises(sgl.ProgramError, match=f"was given {next(iter(settings))}"):
+            outer(**settings).trace()

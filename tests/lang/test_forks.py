@@ -198,6 +198,9 @@ def test_what_was_forked_wrongly_is_refused(backend: sgl.ScriptedBackend) -> Non
     def program(s):  # type: ignore[no-untyped-def]
         with pytest.raises(sgl.ConfigError, match="at least 1"):
             s.fork(0)
+        for wrong in ("2", 1.5, True):
+            with pytest.raises(sgl.ConfigError, match="at least 1"):
+                s.fork(wrong)
         group = s.fork(2)
         with pytest.raises(sgl.ConfigError, match="3 expressions were appended to a fork of 2"):
             group += ["a", "b", "c"]

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from sgjax.errors import ConfigError, ProgramError
+from sgjax.errors import ProgramError
 from sgjax.lang import ir
 from sgjax.lang.compiler import graph as g
 from sgjax.lang.compiler.placeholder import Marks, Placeholder, failed_line, user_line
-from sgjax.lang.options import CONSTRAINTS
-from sgjax.lang.state import ForkGroup
+from sgjax.lang.options import CONSTRAINTS, frozen_options
+from sgjax.lang.state import ForkGroup, check_copies
 
 if TYPE_CHECKING:
     from sgjax.lang.function import SglFunction
@@ -82,7 +82,7 @@ class Tracer:
             arguments: its arguments, placeholders among them.
             options: sampling defaults of this run; they become options of its gens.
         """
-        state = TracedState(self, self.stream(function.name), options)
+        state = TracedState(self, self.stream(function.name), dict(frozen_options(options)))
         try:
             state.ret_value = function.func(state, **arguments)
         except ProgramError:
@@ -93,6 +93,22 @@ class Tracer:
                 f"traced: {type(error).__name__}: {error}"
             ) from error
         return state
+
+    def refuse_settings(self, **settings: Any) -> None:
+        """Refuse what a nested run was given and has no place in a graph.
+
+        Args:
+            **settings: arguments of `run` by name; None or False means that they were not given.
+
+        Raises:
+            ProgramError: one was.
+        """
+        given = [name for name, value in settings.items() if value not in (None, False)]
+        if given:
+            raise ProgramError(
+                f"{user_line()}: a nested run was given {' and '.join(given)}, which has no place "
+                "in a graph; give it to the run of the compiled program"
+            )
 
     def stream(self, name: str) -> int:
         """Return the number of a new stream."""
@@ -155,8 +171,7 @@ class TracedState:
         """Record a fork."""
         if isinstance(n, Placeholder):
             n.refuse("is a number of forks")
-        if n < 1:
-            raise ConfigError(f"fork({n}) is not allowed; give the number of copies, at least 1")
+        check_copies(n)
         children = [self._tracer.stream(self._tracer.streams[self._stream]) for _ in range(n)]
         fork = self._node(g.Fork, children=tuple(children))
         states = []
@@ -272,7 +287,7 @@ class TracedState:
         own = dict(expr.options)
         if expr.dtype is not None:
             own["dtype"] = expr.dtype
-        merged = {k: v for k, v in self._options.items() if v is not None}
+        merged = dict(self._options)
         if CONSTRAINTS & own.keys():
             merged = {k: v for k, v in merged.items() if k not in CONSTRAINTS}
         merged.update(own)
