@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "sgjax"
 
-BASE = {"errors", "types", "typed", "shipped"}
+BASE = {"errors", "params", "types", "typed", "shipped"}
 HOST = BASE | {"tokens", "cache", "fsm", "schedule"}
 DEVICE = {"kernels", "models"}
 ANY = HOST | DEVICE | {"", "sim", "engine", "theory", "lang", "lang.backends", "serve", "lab"}
@@ -18,7 +18,8 @@ ANY = HOST | DEVICE | {"", "sim", "engine", "theory", "lang", "lang.backends", "
 ALLOWED: dict[str, set[str]] = {
     "": {"errors", "lang", "lang.backends", "lang.backends.local"},
     "errors": set(),
-    "types": {"errors"},
+    "params": {"errors"},
+    "types": {"errors", "params"},
     "typed": {"errors"},
     "shipped": {"errors"},
     "tokens": BASE,

@@ -16,14 +16,14 @@ from sgjax.engine.config import EngineConfig, JaxSpec, resolve
 from sgjax.engine.front import Front
 from sgjax.engine.inputs import Call, RequestIds, read_call
 from sgjax.engine.loop import EngineLoop
-from sgjax.engine.results import Result, refusal, result_of
+from sgjax.engine.results import Result, Results
 from sgjax.engine.simulated import SimulatedParts, build_simulated
 from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.schedule import Scheduler, Watcher
 from sgjax.sim.replay import Served
 from sgjax.sim.trace import Arrival
 from sgjax.tokens.base import Tokenizer
-from sgjax.types import Delta, FinishKind, Request
+from sgjax.types import Delta, Request
 
 Heard = tuple[int, Delta | Exception]
 
@@ -150,17 +150,15 @@ class Engine:
         inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         if stream:
             return self._stream(call, inbox)
-        results: list[Result | None] = [None] * len(call.requests)
+        results = Results(call, self.tokenizer)
         self._submit(call, lambda index, heard: inbox.put((index, heard)))
         try:
-            for _ in call.requests:
-                index, heard = inbox.get()
-                results[index] = self._finished(call, heard)
+            while results.alive:
+                results.hear(*inbox.get())
         except BaseException:
             self._abort_all(call)
             raise
-        done = [result for result in results if result is not None]
-        return done if call.batched else done[0]
+        return results.whole()
 
     async def async_generate(
         self,
@@ -199,17 +197,15 @@ class Engine:
 
         if stream:
             return self._async_stream(call, inbox, hear)
-        results: list[Result | None] = [None] * len(call.requests)
+        results = Results(call, self.tokenizer)
         self._submit(call, hear)
         try:
-            for _ in call.requests:
-                index, heard = await inbox.get()
-                results[index] = self._finished(call, heard)
+            while results.alive:
+                results.hear(*await inbox.get())
         except BaseException:
             self._abort_all(call)
             raise
-        done = [result for result in results if result is not None]
-        return done if call.batched else done[0]
+        return results.whole()
 
     def submit(
         self, requests: list[Request], hear: Callable[[int, Delta | Exception], None]
@@ -332,28 +328,14 @@ class Engine:
                 hear(i, refused)
         self.submit([r for _, r in good], lambda at, heard: hear(good[at][0], heard))
 
-    def _finished(self, call: Call, heard: Delta | Exception) -> Result:
-        """Return a result; raise its error instead where the call has only one request."""
-        error: Exception | None = heard if isinstance(heard, Exception) else None
-        completion = heard.completion if isinstance(heard, Delta) else None
-        if completion is not None and completion.finish.kind is FinishKind.ABORT:
-            error = completion.finish.error
-        if error is not None and not call.batched:
-            raise error
-        if completion is None:
-            assert error is not None
-            return refusal(error)
-        return result_of(completion, self.tokenizer)
-
     def _stream(self, call: Call, inbox: "queue.SimpleQueue[Heard]") -> Iterator[Result]:
+        results = Results(call, self.tokenizer)
         self._submit(call, lambda index, heard: inbox.put((index, heard)))
-        partial = _Partial(len(call.requests))
         try:
-            while partial.alive:
-                index, heard = inbox.get()
-                yield self._piece(call, partial, index, heard)
+            while results.alive:
+                yield results.hear(*inbox.get())
         finally:
-            if partial.alive:
+            if results.alive:
                 self._abort_all(call)
 
     async def _async_stream(
@@ -362,34 +344,14 @@ class Engine:
         inbox: "asyncio.Queue[Heard]",
         hear: Callable[[int, Delta | Exception], None],
     ) -> AsyncIterator[Result]:
+        results = Results(call, self.tokenizer)
         self._submit(call, hear)
-        partial = _Partial(len(call.requests))
         try:
-            while partial.alive:
-                index, heard = await inbox.get()
-                yield self._piece(call, partial, index, heard)
+            while results.alive:
+                yield results.hear(*await inbox.get())
         finally:
-            if partial.alive:
+            if results.alive:
                 self._abort_all(call)
-
-    def _piece(
-        self, call: Call, partial: "_Partial", index: int, heard: Delta | Exception
-    ) -> Result:
-        """Return the next partial result of a stream; batched ones carry their index."""
-        place = {"index": index} if call.batched else {}
-        if isinstance(heard, Delta) and heard.completion is None:
-            request = call.requests[index]
-            assert isinstance(request, Request)
-            text, ids = partial.extend(index, heard)
-            meta = {
-                "id": heard.id,
-                "prompt_tokens": len(request.tokens),
-                "completion_tokens": len(ids),
-                "finish_reason": None,
-            }
-            return {"text": text, "output_ids": ids, "meta_info": meta, **place}
-        partial.alive -= 1
-        return {**self._finished(call, heard), **place}
 
     def _abort_all(self, call: Call) -> None:
         for request_id in call.ids:
@@ -403,17 +365,3 @@ def _build(config: EngineConfig) -> Parts:
 
         return build(config)
     return build_simulated(config, config.executor)
-
-
-class _Partial:
-    """Texts so far of a stream's outputs."""
-
-    def __init__(self, count: int) -> None:
-        self.alive = count
-        self._texts = [""] * count
-        self._ids: list[list[int]] = [[] for _ in range(count)]
-
-    def extend(self, index: int, delta: Delta) -> tuple[str, list[int]]:
-        self._texts[index] += delta.text
-        self._ids[index] = [*self._ids[index][: delta.start], *delta.token_ids]
-        return self._texts[index], self._ids[index]
