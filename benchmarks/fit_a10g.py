@@ -90,7 +90,7 @@ def main() -> None:
     """Print the table of pairs and the one that fits best."""
     data = DataSource(sys.argv[1])
     samples = [sharegpt(data, seed) for seed in range(SEEDS)]
-    workload = TreeOfThoughtWorkload(num_questions=32)
+    workload = TreeOfThoughtWorkload(num_questions=32, levels=3, temperature=0.7)
     tasks = [workload.load(data, seed) for seed in range(2)]
     print(f"as committed: {sharegpt_s(load_hardware('a10g'), samples):.1f} s, paper {PAPER_S} s")
     best = (math.inf, 0.0, 0.0)

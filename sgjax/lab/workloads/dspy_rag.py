@@ -1,7 +1,9 @@
 """Answers from retrieved passages, with prompts as a compiled DSPy pipeline has them.
 
-All questions share the instructions and the demonstrations, each of which carries passages of its
-own. Imports the lab's texts, the task of programs and the language.
+All questions share the instructions and the demonstrations: bare questions with their answers, as
+many as DSPy fills up to 16 with, then solved ones with passages of their own. As in the script that
+SGLang published, 32 questions are asked at once. Imports the lab's texts, the task of programs and
+the language.
 """
 
 import random
@@ -42,14 +44,16 @@ class DspyRagWorkload:
         type: the tag.
         num_questions: how many are asked.
         demonstrations: solved questions in the prompt; the data's first rows.
+        labelled: questions with nothing but their answers before those; the data's next rows.
         passages: retrieved for each.
         low, high: tokens of reasoning and answer, drawn evenly between them.
     """
 
     __pydantic_config__ = FORBID_EXTRA
     type: Literal["dspy_rag"] = "dspy_rag"
-    num_questions: int = 90
+    num_questions: int = 80
     demonstrations: int = 4
+    labelled: int = 12
     passages: int = 3
     low: int = 32
     high: int = 96
@@ -59,11 +63,14 @@ class DspyRagWorkload:
         rng, paths = random.Random(seed), data.find(FILES)
         keys = ("question", "answer", "paragraphs")
         rows = read_rows(paths[0], keys) if paths else self._made_up()
-        solved = rows[: self.demonstrations]
+        solved, shown = rows[: self.demonstrations], self.demonstrations + self.labelled
         demonstrations = "".join(
+            f"Question: {row['question']}\nAnswer: {row['answer']}\n\n---\n\n"
+            for row in rows[self.demonstrations : shown]
+        ) + "".join(
             f"{self._asked(row)}{FILLED}Answer: {row['answer']}\n\n---\n\n" for row in solved
         )
-        asked = choose(rng, rows[self.demonstrations :], self.num_questions, "num_questions")
+        asked = choose(rng, rows[shown:], self.num_questions, "num_questions")
         arguments = [
             {
                 "demonstrations": demonstrations,
@@ -72,7 +79,7 @@ class DspyRagWorkload:
             }
             for row in asked
         ]
-        return ProgramsTask(answer, tuple(arguments), seed)
+        return ProgramsTask(answer, tuple(arguments), seed, at_once=32)
 
     def _asked(self, row: dict[str, Any]) -> str:
         texts = [p["text"] for p in row["paragraphs"][: self.passages]]
@@ -89,5 +96,5 @@ class DspyRagWorkload:
                     {"text": prose(rng, rng.randint(60, 180))} for _ in range(self.passages)
                 ],
             }
-            for _ in range(self.demonstrations + self.num_questions)
+            for _ in range(self.demonstrations + self.labelled + self.num_questions)
         ]

@@ -1,7 +1,8 @@
 """Generative agents: the many short calls by which characters of a simulated town live.
 
-All calls of a kind share its instructions. Imports the lab's texts, the task of programs and the
-language.
+All calls of a kind share its instructions. A town lives one call after another, for what happens
+depends on what happened: so does the script that SGLang published, which makes the calls of its
+trace in their order, one at a time. Imports the lab's texts, the task of programs and the language.
 """
 
 import random
@@ -12,7 +13,7 @@ import sgjax as sgl
 from sgjax.errors import ConfigError
 from sgjax.lab.workloads.base import DataSource
 from sgjax.lab.workloads.programs import ProgramsTask
-from sgjax.lab.workloads.text import choose, prose, read_rows
+from sgjax.lab.workloads.text import prose, read_rows
 from sgjax.lang.state import ProgramState
 from sgjax.typed import FORBID_EXTRA
 
@@ -47,7 +48,7 @@ KINDS = {
         cue="Rating:",
         examples=30,
         facts=170,
-        tokens=3,
+        tokens=2,
         share=0.32,
     ),
     "generate_event_triple": Kind(
@@ -110,8 +111,8 @@ class GenerativeAgentsWorkload:
     num_calls: int = 500
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
-        """Read recorded calls, or make some up, and fix their order by the seed."""
-        rng, paths = random.Random(seed), data.find(FILES)
+        """Read recorded calls, or make some up; the seed says which of them come first."""
+        paths = data.find(FILES)
         if paths:
             rows = [
                 (row["fn"], "".join(f"{key}: {value}\n" for key, value in row["args"].items()))
@@ -127,8 +128,15 @@ class GenerativeAgentsWorkload:
         unknown = {name for name, _ in rows} - KINDS.keys()
         if unknown:
             raise ConfigError(f"generative_agents: unknown calls {sorted(unknown)}; {list(KINDS)}")
-        chosen = choose(rng, rows, self.num_calls, "num_calls")
-        return ProgramsTask(live, tuple(_row(instructions, *row) for row in chosen), seed)
+        if not 1 <= self.num_calls <= len(rows):
+            raise ConfigError(
+                f"num_calls={self.num_calls} is not allowed; the data has rows for 1 to "
+                f"{len(rows)} programs"
+            )
+        begin = random.Random(seed).randrange(len(rows))
+        chosen = (rows[begin:] + rows[:begin])[: self.num_calls]
+        calls = tuple(_row(instructions, *row) for row in chosen)
+        return ProgramsTask(live, calls, seed, at_once=1)
 
     def _made_up(self) -> list[tuple[str, str]]:
         rng = random.Random(0)

@@ -1,7 +1,8 @@
-"""LLM judge by branch, solve and merge: an article judged in several respects, then as a whole.
+"""LLM judge by branch, solve and merge: an article judged in six respects, then as a whole.
 
-The judgements of an article share the article. Imports the lab's texts, the task of programs and
-the language.
+The judgements of an article share the article. As in the script that SGLang published, the whole is
+judged with the article and the judgements, but not the questions, before it. Imports the lab's
+texts, the task of programs and the language.
 """
 
 import random
@@ -16,8 +17,20 @@ from sgjax.lang.state import ProgramState
 from sgjax.typed import FORBID_EXTRA
 
 FILES = ("judge_articles.jsonl",)
-RESPECTS = ("clarity", "originality", "evidence")
-GRADES = ["1", "2", "3", "4", "5"]
+RESPECTS = {
+    "Substance": "what is said should be researched, right, to the point and show that its author "
+    "knows the subject; it should be clear what the article is for.",
+    "Structure": "an article needs an introduction, a body and a conclusion, and each paragraph "
+    "should lead to the next without a jump.",
+    "Argument": "the argument should be sound, hang together and be put plainly; each point should "
+    "rest on evidence and be thought through.",
+    "Clarity": "sentences should be short and mean one thing; a reader from another field should "
+    "understand each point at once, and no word should be vague.",
+    "Language": "mistakes in grammar and punctuation distract a reader and can turn the meaning of "
+    "a sentence into another one; there should be none.",
+    "Sources": "whatever is taken from others should name where it comes from, in one consistent "
+    "form, so that their work is honoured and a reader can look it up.",
+}
 
 
 @sgl.function
@@ -25,13 +38,20 @@ def judge(s: ProgramState, article: str, judgements: list[int]) -> None:
     """Judge an article; `judgements` holds the tokens of each."""
     s += "You judge articles by the strictest standards and show no leniency.\n\n"
     s += f"{article}\n\n"
-    group = s.fork(len(RESPECTS))
-    for member, respect, tokens in zip(group, RESPECTS, judgements, strict=True):
-        member += f"How good is its {respect}? Give reasons:"
-        member += sgl.gen("judgement", max_tokens=tokens, ignore_eos=True) + "\n"
-    group.join("concate_and_append")
-    s += "All in all:" + sgl.gen("merged", max_tokens=64, ignore_eos=True)
-    s += "\nIts grade from 1 to 5: " + sgl.select("grade", GRADES)
+    members = s.fork(len(RESPECTS))
+    for member, (respect, meaning), tokens in zip(
+        members, RESPECTS.items(), judgements, strict=True
+    ):
+        member += f"Judge the article in one respect. {respect}: {meaning} Write one paragraph "
+        member += "about this respect and about nothing else.\nJudgement:"
+        member += sgl.gen("judgement", max_tokens=tokens, ignore_eos=True)
+    s += "These are the judgements.\n"
+    for member, respect in zip(members, RESPECTS, strict=True):
+        s += f"{respect}:"
+        s.append_variable(member, "judgement", formatted=False)
+        s += "\n"
+    s += "All in all, on a scale from 1 to 10, the article deserves a"
+    s += sgl.gen("score", max_tokens=2, ignore_eos=True)
 
 
 @dataclass(frozen=True)

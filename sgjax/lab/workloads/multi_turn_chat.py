@@ -1,7 +1,8 @@
 """Chats of several turns: each turn's prompt begins with the whole chat before it.
 
 The paper's form: what is asked has 256 to 512 tokens, drawn evenly, and nothing is shared between
-chats. Always made up. Imports the lab's texts, the task of programs and the language.
+chats; as in the script that SGLang published, turns follow each other without a template. Always
+made up. Imports the lab's texts, the task of programs and the language.
 """
 
 import random
@@ -24,8 +25,8 @@ OUTPUTS = {"short": (4, 8), "long": (256, 512)}
 def chat(s: ProgramState, turns: list[dict[str, Any]]) -> None:
     """Hold a chat."""
     for turn in turns:
-        s += sgl.user(turn["question"])
-        s += sgl.assistant(sgl.gen("answer", max_tokens=turn["tokens"], ignore_eos=True))
+        s += turn["question"]
+        s += sgl.gen("answer", max_tokens=turn["tokens"], ignore_eos=True)
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class MultiTurnChatWorkload:
 
     __pydantic_config__ = FORBID_EXTRA
     type: Literal["multi_turn_chat"] = "multi_turn_chat"
-    num_chats: int = 40
+    num_chats: int = 20
     num_turns: int = 4
     outputs: Literal["short", "long"] = "short"
     low: int = 256

@@ -38,6 +38,7 @@ class ProgramsTask:
         answer: the variable that holds the answer, spaces around it apart; None takes texts.
         expected: the right answers, where there are any.
         measure: what the workload reads off the finished programs, by names of `METRICS`.
+        at_once: runs at once at most, whatever the language allows; None sets no limit.
     """
 
     program: SglFunction
@@ -46,6 +47,7 @@ class ProgramsTask:
     answer: str | None = None
     expected: tuple[str, ...] | None = None
     measure: Measure | None = None
+    at_once: int | None = None
 
     @property
     def num_programs(self) -> int:
@@ -58,20 +60,20 @@ class ProgramsTask:
         return dataclasses.replace(self, rows=self.rows[:count], expected=expected)
 
     def run(self, engine: LabEngine, language: LanguageSpec) -> Ran:
-        """Run the programs as one batch; as many at once as `language` says."""
+        """Run the programs as one batch; as many at once as `language` and the task allow."""
         log = RequestLog(engine)
         witness = Witness(LocalBackend(log), engine.now, len(self.rows))
         speculative = None
         if language.num_api_spec_tokens is not None:
             speculative = SpeculativeBackend(witness, language.num_api_spec_tokens)
-        limited = language.programs is not None
+        limits = [n for n in (language.programs, self.at_once) if n is not None]
         engine.hold_clock_while(lambda: witness.busy)
         try:
-            states = (_blocking(self.program) if limited else self.program).run_batch(
+            states = (_blocking(self.program) if limits else self.program).run_batch(
                 self.rows,
                 backend=speculative or witness,
                 fork=language.fork,
-                num_threads=language.programs or "auto",
+                num_threads=min(limits, default="auto"),
                 seed=self.seed,
                 temperature=0.0,
             )

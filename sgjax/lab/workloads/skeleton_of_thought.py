@@ -1,7 +1,8 @@
-"""Skeleton of thought: tips on a topic, first in a few words each, then all expanded at once.
+"""Skeleton of thought: tips on a topic in a few words, each expanded as soon as it is there.
 
-The paragraphs of a topic share its skeleton. Imports the lab's texts, the task of programs and the
-language.
+As in the script that SGLang published, a tip is expanded by a prompt of its own, which begins with
+solved examples: all paragraphs of all topics share those, and no paragraph has the skeleton before
+it. Imports the lab's texts, the task of programs and the language.
 """
 
 import random
@@ -19,18 +20,24 @@ FILES = ("tip_topics.jsonl",)
 
 
 @sgl.function
-def advise(s: ProgramState, topic: str, tips: list[int], paragraphs: list[int]) -> None:
+def advise(
+    s: ProgramState, topic: str, examples: str, tips: list[int], paragraphs: list[int]
+) -> None:
     """Give tips; `tips` and `paragraphs` hold the tokens of each."""
     s += "You help people with practical advice.\n"
     s += f"Give {len(tips)} tips for {topic}, each of a few words.\n"
-    for number, tokens in enumerate(tips, 1):
-        s += f"{number}." + sgl.gen(f"tip{number}", max_tokens=tokens, ignore_eos=True) + "\n"
-    group = s.fork(len(tips))
-    for number, (member, tokens) in enumerate(zip(group, paragraphs, strict=True), 1):
-        member += f"Now expand tip {number} into a detailed paragraph:"
-        member += sgl.gen("paragraph", max_tokens=tokens, ignore_eos=True) + "\n"
-    group.join("concate_and_append")
-    s += "In summary:" + sgl.gen("summary", max_tokens=48, ignore_eos=True)
+    expanded = []
+    for number, (tip, paragraph) in enumerate(zip(tips, paragraphs, strict=True), 1):
+        s += f"{number}." + sgl.gen(f"tip{number}", max_tokens=tip, ignore_eos=True) + "\n"
+        member = s.new_root()
+        member += f"Expand a tip into a detailed paragraph.\n\n{examples}Topic: {topic}\nTip:"
+        member.append_variable(s, f"tip{number}", formatted=False)
+        member += "\nParagraph:" + sgl.gen("text", max_tokens=paragraph, ignore_eos=True)
+        expanded.append(member)
+    for number, member in enumerate(expanded, 1):
+        s += f"Tip {number}:"
+        s.append_variable(member, "text", formatted=False)
+        s += "\n"
 
 
 @dataclass(frozen=True)
@@ -40,29 +47,37 @@ class SkeletonOfThoughtWorkload:
     Attributes:
         type: the tag.
         num_topics: how many.
+        num_tips: on each.
+        examples: solved examples before each tip that is expanded.
         low, high: tokens of a paragraph, drawn evenly between them.
     """
 
     __pydantic_config__ = FORBID_EXTRA
     type: Literal["skeleton_of_thought"] = "skeleton_of_thought"
     num_topics: int = 50
+    num_tips: int = 5
+    examples: int = 3
     low: int = 64
     high: int = 128
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read the topics, or make some up, and fix their order by the seed."""
-        rng, paths = random.Random(seed), data.find(FILES)
+        rng, made, paths = random.Random(seed), random.Random(0), data.find(FILES)
+        examples = "".join(
+            f"Topic: {prose(made, 3)}\nTip: {prose(made, 4)}\nParagraph: {prose(made, 80)}\n\n"
+            for _ in range(self.examples)
+        )
         if paths:
-            rows = [(r["topic"], r["number"]) for r in read_rows(paths[0], ("topic", "number"))]
+            topics = [row["topic"] for row in read_rows(paths[0], ("topic",))]
         else:
-            made = random.Random(0)
-            rows = [(prose(made, 6), made.randint(5, 9)) for _ in range(self.num_topics)]
+            topics = [prose(made, 6) for _ in range(self.num_topics)]
         arguments = [
             {
                 "topic": topic,
-                "tips": [rng.randint(8, 16) for _ in range(number)],
-                "paragraphs": [rng.randint(self.low, self.high) for _ in range(number)],
+                "examples": examples,
+                "tips": [rng.randint(8, 16) for _ in range(self.num_tips)],
+                "paragraphs": [rng.randint(self.low, self.high) for _ in range(self.num_tips)],
             }
-            for topic, number in choose(rng, rows, self.num_topics, "num_topics")
+            for topic in choose(rng, topics, self.num_topics, "num_topics")
         ]
         return ProgramsTask(advise, tuple(arguments), seed)
