@@ -11,11 +11,11 @@ from sgjax.engine.config import BLOCK_TOKENS, EngineConfig
 from sgjax.fsm.jump import JumpMode, NoJump
 from sgjax.models.config import ModelConfig
 from sgjax.schedule import (
-    AdaptiveGrowth,
     LeastProgress,
     Limits,
     PageKeeper,
     Scheduler,
+    build_growth,
     build_policy,
     build_siblings,
 )
@@ -58,7 +58,7 @@ def build_scheduler(
         pages=pages,
         policy=build_policy(config.policy),
         siblings=build_siblings(config.siblings),
-        growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
+        growth=build_growth(config.growth),
         retract=LeastProgress(),
         tokenizer=tokenizer,
         limits=Limits(

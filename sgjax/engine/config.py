@@ -13,7 +13,7 @@ from pydantic import Field
 from sgjax.cache import CacheSpec, EvictionSpec, LruSpec, TreeSpec
 from sgjax.errors import ConfigError
 from sgjax.fsm.spec import GrammarSpec
-from sgjax.schedule import PolicySpec, SiblingsSpec
+from sgjax.schedule import GrowthSpec, PolicySpec, SiblingsSpec
 from sgjax.schedule.spec import DeferSpec, LpmSpec
 from sgjax.sim.build import SimSpec
 from sgjax.typed import FORBID_EXTRA, load_yaml, validate
@@ -118,6 +118,7 @@ class EngineConfig:
         eviction: which cached prefix goes first.
         policy: the order of admission.
         siblings: what to do about a prefix that is being computed.
+        growth: how much room admission leaves for the outputs of those who run.
         executor: what runs the steps: JAX on a device, or a simulated device.
         grammar: how constraints are compiled and applied.
         mesh: devices the model is split over.
@@ -147,6 +148,7 @@ class EngineConfig:
     eviction: EvictionSpec = field(default_factory=LruSpec)
     policy: PolicySpec = field(default_factory=LpmSpec)
     siblings: SiblingsSpec = field(default_factory=DeferSpec)
+    growth: GrowthSpec = field(default_factory=GrowthSpec)
     executor: ExecutorSpec = field(default_factory=JaxSpec)
     grammar: GrammarSpec = field(default_factory=GrammarSpec)
     mesh: MeshSpec = field(default_factory=MeshSpec)

@@ -9,7 +9,14 @@ from sgjax.schedule.retract import LeastProgress, RetractRule
 from sgjax.schedule.scheduler import Scheduler
 from sgjax.schedule.sequence import Sequence
 from sgjax.schedule.siblings import Siblings
-from sgjax.schedule.spec import PolicySpec, SiblingsSpec, build_policy, build_siblings
+from sgjax.schedule.spec import (
+    GrowthSpec,
+    PolicySpec,
+    SiblingsSpec,
+    build_growth,
+    build_policy,
+    build_siblings,
+)
 from sgjax.schedule.stats import SchedulerStats
 from sgjax.schedule.waiting import WaitingQueue
 from sgjax.schedule.watch import Watcher
@@ -17,6 +24,7 @@ from sgjax.schedule.watch import Watcher
 __all__ = [
     "AdaptiveGrowth",
     "Executor",
+    "GrowthSpec",
     "LeastProgress",
     "Limits",
     "PageKeeper",
@@ -33,6 +41,7 @@ __all__ = [
     "StepOutput",
     "WaitingQueue",
     "Watcher",
+    "build_growth",
     "build_policy",
     "build_siblings",
 ]

@@ -20,12 +20,22 @@ class AdaptiveGrowth:
         floor: lowest share.
         decay_steps: steps without a retraction from `start` down to `floor`.
         lookahead: tokens a sequence is granted beyond what it has shown, after a retraction.
+        newcomers_in_full: expect all of the `max_new_tokens` of those who are admitted in a step,
+            until the next one.
     """
 
-    def __init__(self, start: float, floor: float, decay_steps: int, lookahead: int = 20) -> None:
+    def __init__(
+        self,
+        start: float,
+        floor: float,
+        decay_steps: int,
+        lookahead: int = 20,
+        newcomers_in_full: bool = False,
+    ) -> None:
         self._floor = floor
         self._decay = (start - floor) / decay_steps
         self._lookahead = lookahead
+        self._newcomers_in_full = newcomers_in_full
         self.share = start
 
     def step(self) -> None:
@@ -43,3 +53,7 @@ class AdaptiveGrowth:
     def tokens(self, running: Iterable[Sequence]) -> float:
         """Return the tokens by which `running` are expected to grow altogether."""
         return self.share * sum(seq.max_growth for seq in running)
+
+    def newcomer_tokens(self, seq: Sequence) -> float:
+        """Return the tokens that admission keeps for a newcomer beside its prompt."""
+        return seq.max_growth if self._newcomers_in_full else self.tokens([seq])

@@ -295,7 +295,7 @@ class Scheduler:
             if budget <= 0 or len(self._running) >= self._limits.max_running:
                 break
             if not self._defer(seq, computing):
-                own_growth = self._growth.tokens([seq])
+                own_growth = self._growth.newcomer_tokens(seq)
                 if not self._take_in(seq, reserved + own_growth):
                     break
                 reserved += own_growth

@@ -1,4 +1,4 @@
-"""Schedule's part of the YAML: policies and siblings as tagged objects, and what builds them.
+"""Schedule's part of the YAML: policies, siblings and growth as tagged objects, and their builders.
 
 Imports typed and its neighbours. See architecture section 8.
 """
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sgjax.errors import ConfigError
+from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.policies import (
     AgedLongestPrefixMatch,
     DepthFirstWeighted,
@@ -169,6 +170,40 @@ class SharePlannedSpec:
 
 
 SiblingsSpec = Annotated[AdmitSpec | DeferSpec | SharePlannedSpec, Field(discriminator="type")]
+
+
+@dataclass(frozen=True)
+class GrowthSpec:
+    """What admission expects the running to grow by: a share of their remaining `max_new_tokens`.
+
+    Attributes:
+        start: the share at first.
+        floor: what it sinks to while nobody has to be retracted.
+        decay_steps: steps from one to the other.
+        newcomers_in_full: keep all of its `max_new_tokens` for a request in the step that admits
+            it, as SGLang's first release did (with a constant share of 0.4).
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["adaptive"] = "adaptive"
+    start: float = 0.7
+    floor: float = 0.1
+    decay_steps: int = 600
+    newcomers_in_full: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.floor <= self.start <= 1 or self.decay_steps < 1:
+            raise ConfigError(
+                f"growth: start={self.start}, floor={self.floor}, decay_steps={self.decay_steps}; "
+                "0 <= floor <= start <= 1 and at least one step are allowed"
+            )
+
+
+def build_growth(spec: GrowthSpec) -> AdaptiveGrowth:
+    """Return the estimate an object describes."""
+    return AdaptiveGrowth(
+        spec.start, spec.floor, spec.decay_steps, newcomers_in_full=spec.newcomers_in_full
+    )
 
 
 def build_policy(spec: PolicySpec) -> Policy:

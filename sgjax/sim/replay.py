@@ -26,7 +26,7 @@ from sgjax.cache import (
 )
 from sgjax.errors import ConfigError, PromptTooLong
 from sgjax.schedule import (
-    AdaptiveGrowth,
+    GrowthSpec,
     LeastProgress,
     Limits,
     PageKeeper,
@@ -35,6 +35,7 @@ from sgjax.schedule import (
     Scheduler,
     SchedulerStats,
     SiblingsSpec,
+    build_growth,
     build_policy,
     build_siblings,
 )
@@ -146,7 +147,7 @@ def replay(
         pages=pages,
         policy=policy or build_policy(config.policy),
         siblings=build_siblings(config.siblings),
-        growth=AdaptiveGrowth(start=0.7, floor=0.1, decay_steps=600),
+        growth=build_growth(GrowthSpec()),
         retract=LeastProgress(),
         tokenizer=NoText(),
         limits=Limits(config.max_running, config.token_budget, 16, config.max_context_len, ANY_ID),
