@@ -53,7 +53,7 @@ def run_jobs(job: Job) -> Iterator[ProgramState]:
     if count == 0:
         return iter(())
     crew = _Crew(min(workers, count), count, job.settings.backend.active)
-    announced = _announce(job)
+    announced = announce(job)
     delivery = Delivery(count, job.settings.backend.active)
     programs = [Program(job.settings, delivery, job.name, row, announced) for row in range(count)]
     states = [ProgramState(program.root) for program in programs]
@@ -62,26 +62,37 @@ def run_jobs(job: Job) -> Iterator[ProgramState]:
         function = functools.partial(job.func, state, **row)
         pool.submit(crew.run, functools.partial(program.run, function))
     pool.shutdown(wait=False)
-    return _results(job, pool, programs, states)
+    return _pooled_results(job, pool, programs, states)
 
 
-def _results(
+def _pooled_results(
     job: Job, pool: ThreadPoolExecutor, programs: list[Program], states: list[ProgramState]
 ) -> Iterator[ProgramState]:
-    failed = []
     try:
-        with _progress(job, programs):
-            for index, (program, state) in enumerate(zip(programs, states, strict=True)):
-                program.finished.result()
-                if (error := program.error()) is not None:
-                    failed.append((index, error))
-                yield state
+        yield from results(job, programs, states)
     finally:
         # Whoever stops iterating wants no more: functions that have not begun never will.
         pool.shutdown(wait=False, cancel_futures=True)
         for program in programs:
             if not program.has_begun:
                 program.returned(RequestAborted("the batch was abandoned"))
+
+
+def results(
+    job: Job, programs: list[Program], states: list[ProgramState]
+) -> Iterator[ProgramState]:
+    """Yield states in order as their programs end.
+
+    Raises:
+        BatchError: after the last state, if programs failed.
+    """
+    failed = []
+    with _progress(job, programs):
+        for index, (program, state) in enumerate(zip(programs, states, strict=True)):
+            program.finished.result()
+            if (error := program.error()) is not None:
+                failed.append((index, error))
+            yield state
     if failed:
         index, first = failed[0]
         raise BatchError(
@@ -118,7 +129,7 @@ class _Crew:
                 self._active(-1)
 
 
-def _announce(job: Job) -> Announcement | None:
+def announce(job: Job) -> Announcement | None:
     """Announce the batch's constant prefix once."""
     if not job.prefix:
         return None

@@ -1,7 +1,7 @@
 """Delivery: the one thread of a run that carries backends' answers into its programs.
 
 Imports the standard library. A backend's own thread only enqueues, so that tokenising the next
-prompt never holds up the model.
+prompt never holds up the model. Where no model can be held up, it may carry them itself.
 """
 
 import queue
@@ -19,18 +19,24 @@ class Delivery:
     Args:
         programs: how many programs will call `program_ended`.
         active: hears of each message as of something to do, from `put` until it was run.
+        at_once: run each message within `put`, and have no thread.
     """
 
-    def __init__(self, programs: int, active: Callable[[int], None]) -> None:
+    def __init__(self, programs: int, active: Callable[[int], None], at_once: bool = False) -> None:
         self._active = active
+        self._at_once = at_once
         self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._left = programs
         self._started = False
         self._lock = threading.Lock()
 
     def put(self, message: Message) -> None:
-        """Enqueue a message; never blocks."""
+        """Enqueue a message, or run it; never blocks."""
         self._active(1)
+        if self._at_once:
+            message()
+            self._active(-1)
+            return
         self._inbox.put(message)
         if not self._started:
             self._start()

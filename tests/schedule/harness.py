@@ -41,6 +41,7 @@ class Setup:
     block_tokens: int = 16
     max_context_len: int = 1000
     growth: float = 0.5
+    newcomers_in_full: bool = False
 
 
 class Bench:
@@ -57,7 +58,12 @@ class Bench:
             pages=self.pages,
             policy=build_policy(setup.policy),
             siblings=build_siblings(setup.siblings),
-            growth=AdaptiveGrowth(setup.growth, min(0.1, setup.growth), 600),
+            growth=AdaptiveGrowth(
+                setup.growth,
+                min(0.1, setup.growth),
+                600,
+                newcomers_in_full=setup.newcomers_in_full,
+            ),
             retract=LeastProgress(),
             tokenizer=ByteTokenizer(),
             limits=Limits(

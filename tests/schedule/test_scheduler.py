@@ -112,6 +112,20 @@ def test_growth_estimate_avoids_retractions() -> None:
     assert retractions(1.0) == 0 < retractions(0.0)
 
 
+def test_newcomers_are_given_room_for_all_they_may_write_in_the_step_that_admits_them() -> None:
+    def admitted(newcomers_in_full: bool) -> int:
+        rng = random.Random(3)
+        bench = Bench(
+            Setup(pages=120, growth=0.0, token_budget=256, newcomers_in_full=newcomers_in_full)
+        )
+        bench.add(*(ask(str(i), words(rng, 10), 30) for i in range(6)))
+        bench.step()
+        return bench.scheduler.num_running
+
+    # 120 tokens hold three prompts of 10 with 30 tokens to come, or six prompts.
+    assert (admitted(True), admitted(False)) == (3, 6)
+
+
 def test_extends_are_chunked_and_mixed_with_decode_under_one_budget() -> None:
     rng = random.Random(4)
     bench = Bench(Setup(token_budget=64))

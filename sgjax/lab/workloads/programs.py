@@ -18,6 +18,7 @@ from sgjax.lang.backends.speculative import SpeculativeBackend
 from sgjax.lang.function import SglFunction
 from sgjax.lang.spec import LanguageSpec
 from sgjax.lang.state import ProgramState
+from sgjax.lang.unthreaded import run_unthreaded
 from sgjax.tokens.base import Tokenizer
 
 Measure = Callable[[Sequence[ProgramState], Tokenizer], Mapping[str, float]]
@@ -69,14 +70,19 @@ class ProgramsTask:
         limits = [n for n in (language.programs, self.at_once) if n is not None]
         engine.hold_clock_while(lambda: witness.busy)
         try:
-            states = (_blocking(self.program) if limits else self.program).run_batch(
-                self.rows,
-                backend=speculative or witness,
-                fork=language.fork,
-                num_threads=min(limits, default="auto"),
-                seed=self.seed,
-                temperature=0.0,
-            )
+            options = {"fork": language.fork, "seed": self.seed, "temperature": 0.0}
+            if speculative is None and engine.get_server_info()["executor"] == "sim":
+                at_once = min(limits, default=self.num_programs)
+                states = run_unthreaded(
+                    self.program, self.rows, backend=witness, at_once=at_once, **options
+                )
+            else:
+                states = (_blocking(self.program) if limits else self.program).run_batch(
+                    self.rows,
+                    backend=speculative or witness,
+                    num_threads=min(limits, default="auto"),
+                    **options,
+                )
         finally:
             engine.hold_clock_while(None)
         ended = zip(states, witness.courses, strict=True)
