@@ -70,18 +70,24 @@ class ProgramsTask:
         limits = [n for n in (language.programs, self.at_once) if n is not None]
         engine.hold_clock_while(lambda: witness.busy)
         try:
-            options = {"fork": language.fork, "seed": self.seed, "temperature": 0.0}
             if speculative is None and engine.get_server_info()["executor"] == "sim":
-                at_once = min(limits, default=self.num_programs)
                 states = run_unthreaded(
-                    self.program, self.rows, backend=witness, at_once=at_once, **options
+                    self.program,
+                    self.rows,
+                    backend=witness,
+                    fork=language.fork,
+                    at_once=min(limits, default=self.num_programs),
+                    seed=self.seed,
+                    temperature=0.0,
                 )
             else:
                 states = (_blocking(self.program) if limits else self.program).run_batch(
                     self.rows,
                     backend=speculative or witness,
-                    num_threads=min(limits, default="auto"),
-                    **options,
+                    fork=language.fork,
+                    num_threads=min(limits) if limits else "auto",
+                    seed=self.seed,
+                    temperature=0.0,
                 )
         finally:
             engine.hold_clock_while(None)
