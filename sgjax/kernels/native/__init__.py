@@ -33,7 +33,7 @@ ATTENTION, BEFORE, AFTER, LOGITS = TARGETS = (
 )
 """The calls, by the names XLA knows them by."""
 ISAS = ("generic", "avx2", "avx512", "avx512_bf16")
-"""Instruction sets, worst first, as the drivers number them; attention has no use for the last."""
+"""Instruction sets, worst first, as the drivers number them."""
 
 _FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fno-math-errno", "-w"]
 _LANES = {"generic": 4, "avx2": 8, "avx512": 16, "avx512_bf16": 16}
@@ -104,6 +104,7 @@ def _fingerprint(compiler: str) -> str:
 def _compile(compiler: str, folder: Path) -> Path:
     isas = ISAS if platform.machine() in ("x86_64", "AMD64") else ISAS[:1]
     wanted = [("linear", isa) for isa in isas] + [("attend", isa) for isa in isas[:3]]
+    wanted += [("attend_pairs", isa) for isa in isas[3:]]
     commands, objects = [], []
     for source, isa in wanted:
         defines = [f"-DSGJAX_ISA={isa}", f"-DSGJAX_LANES={_LANES[isa]}"]

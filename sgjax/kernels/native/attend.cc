@@ -12,6 +12,7 @@
 #include <cstring>
 #include <vector>
 
+#include "scratch.h"
 #include "vector.h"
 
 namespace sgjax {
@@ -110,22 +111,6 @@ void widen_rows(int64_t n, int64_t D, int64_t N, const T* const* rows, float* to
     for (; d < N; ++d) to[i * N + d] = d < D ? widen(rows[i][d]) : 0.0f;
   }
 }
-
-// One thread's memory; grows to the largest task and stays.
-struct Scratch {
-  std::vector<float> floats;
-  std::vector<const float*> lines;
-  size_t used = 0;
-  void reset(size_t n) {
-    if (floats.size() < n + 16) floats.resize(n + 16);
-    used = (64 - reinterpret_cast<uintptr_t>(floats.data()) % 64) / sizeof(float) % 16;
-  }
-  float* take(size_t n) {
-    float* p = floats.data() + used;
-    used += (n + 15) / 16 * 16;
-    return p;
-  }
-};
 
 // Queries, scores and running sums of one task.
 struct State {
@@ -266,9 +251,10 @@ void attend(const Call& call, const Task& task, const Partials& partials) {
   s.keys = scratch.take(kTile * N);
   s.turned = scratch.take(kTile * N);
   s.values = scratch.take(kTile * N);
-  scratch.lines.resize(D);
-  for (int64_t d = 0; d < D; ++d) scratch.lines[d] = s.turned + d * kTile;
-  s.lines = scratch.lines.data();
+  static thread_local std::vector<const float*> lines;
+  lines.resize(D);
+  for (int64_t d = 0; d < D; ++d) lines[d] = s.turned + d * kTile;
+  s.lines = lines.data();
   std::memset(s.queries, 0, all * N * sizeof(float));
   std::memset(s.acc, 0, all * N * sizeof(float));
   const float scale = 1.0f / std::sqrt(float(D));

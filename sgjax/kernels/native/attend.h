@@ -50,5 +50,6 @@ constexpr int64_t kRows = 96;
 SGJAX_DECLARE(generic)
 SGJAX_DECLARE(avx2)
 SGJAX_DECLARE(avx512)
+SGJAX_DECLARE(avx512_bf16)  // attend_pairs.cc
 
 }  // namespace sgjax

@@ -27,10 +27,11 @@ struct Isa {
   void (*merge)(const Call&, const Partials&, int64_t, int64_t, int64_t);
 };
 
-// 0 generic, 1 avx2, 2 and above avx512.
+// 0 generic, 1 avx2, 2 avx512, 3 avx512_bf16.
 Isa isa_of(int64_t level) {
 #if defined(__x86_64__)
-  if (level >= 2) return {avx512::attend, avx512::merge};
+  if (level == 3) return {avx512_bf16::attend, avx512_bf16::merge};
+  if (level == 2) return {avx512::attend, avx512::merge};
   if (level == 1) return {avx2::attend, avx2::merge};
 #endif
   return {generic::attend, generic::merge};

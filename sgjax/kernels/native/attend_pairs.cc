@@ -1,0 +1,398 @@
+// Attention for processors that multiply pairs of bfloat16, where queries and pool are bfloat16.
+//
+// Scores and weighted sums are products of pairs, added in float32; the softmax is float32, its
+// weights are rounded to bfloat16 for the second product. A tile of 64 tokens is turned so that 16
+// tokens fill a vector of scores, and its values are woven so that two tokens' lie side by side.
+// Few rows (decode: the Q query heads of a kv head) take both from registers; many rows (query
+// blocks, shared prefixes) from the turned tile in memory, six rows at a time.
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "attend.h"
+#include "scratch.h"
+#include "vector.h"
+
+namespace sgjax {
+namespace SGJAX_ISA {
+namespace {
+
+constexpr int kTile = 64;            // tokens
+constexpr int kVectors = kTile / W;  // of scores of a row
+constexpr int kFew = 4;              // rows
+constexpr int kRowBlock = 6;
+constexpr int64_t kTogether = 64;  // columns of values added up at a time
+constexpr float kLog2e = 1.44269504f, kLn2 = 0.69314718f;
+
+inline __m512bh pairs(const uint16_t* p) { return (__m512bh)_mm512_loadu_si512(p); }
+inline __m512bh both(const uint16_t* p) {  // one pair, in every lane
+  int32_t two;
+  std::memcpy(&two, p, sizeof two);
+  return (__m512bh)_mm512_set1_epi32(two);
+}
+inline __m512 dot(__m512 sum, __m512bh a, __m512bh b) { return _mm512_dpbf16_ps(sum, a, b); }
+
+// 2^x for -150 <= x <= 0, to what is left of it in bfloat16 and more.
+inline __m512 exp2_(__m512 x) {
+  const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 r = _mm512_sub_ps(x, n);
+  __m512 p = _mm512_set1_ps(1.33952829e-3f);
+  for (float c : {9.61844623e-3f, 5.55036627e-2f, 2.40226477e-1f, 6.93147182e-1f, 1.0f})
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
+  return _mm512_scalef_ps(p, n);
+}
+
+// Queries and running sums of one task: rows of one kv head lie together. Tops are of scores in
+// units of log 2; sums are per lane; columns of sums are in the order in which `weave` leaves them.
+struct State {
+  int64_t M;
+  float unit;  // from a product of query and key to a score
+  uint16_t *queries, *keys, *values, *weights;  // [rows, D], turned, woven, [6, kTile]
+  float *acc, *top, *total, *scores;            // [rows, D], [rows], [rows, W], [6, kTile]
+};
+
+// Turn scores into weights 2^(score - top), rescale what was summed before. Lanes from `seen` on
+// get no weight.
+inline void soften(const State& s, int64_t D, int64_t row, int64_t seen, __m512* x, int count,
+                   uint16_t* weights) {
+  __m512 most = _mm512_set1_ps(-INFINITY);
+  __mmask16 lanes[kVectors];
+  for (int v = 0; v < count; ++v) {
+    const int64_t left = std::clamp<int64_t>(seen - v * W, 0, W);
+    lanes[v] = __mmask16((1u << left) - 1);
+    x[v] = _mm512_mul_ps(x[v], _mm512_set1_ps(s.unit));
+    most = _mm512_mask_max_ps(most, lanes[v], most, x[v]);
+  }
+  const float top = std::max(s.top[row], _mm512_reduce_max_ps(most));
+  __m512 total = _mm512_loadu_ps(s.total + row * W);
+  if (top > s.top[row]) {
+    const __m512 decay = exp2_(_mm512_set1_ps(std::max(s.top[row] - top, -150.0f)));
+    total = _mm512_mul_ps(total, decay);
+    float* acc = s.acc + row * D;
+    for (int64_t d = 0; d < D; d += W)
+      _mm512_storeu_ps(acc + d, _mm512_mul_ps(_mm512_loadu_ps(acc + d), decay));
+    s.top[row] = top;
+  }
+  for (int v = 0; v < count; ++v) {
+    const __m512 below = _mm512_sub_ps(x[v], _mm512_set1_ps(top));
+    x[v] = exp2_(_mm512_max_ps(below, _mm512_set1_ps(-150.0f)));
+    x[v] = _mm512_maskz_mov_ps(lanes[v], x[v]);
+    total = _mm512_add_ps(total, x[v]);
+    _mm256_storeu_si256((__m256i*)(weights + v * W), (__m256i)_mm512_cvtneps_pbh(x[v]));
+  }
+  _mm512_storeu_ps(s.total + row * W, total);
+}
+
+// 16 rows' columns d to d + 31, turned: vector i holds pair i of each row.
+inline void turned(const uint16_t* const* rows, int64_t d, F* x) {
+  for (int i = 0; i < W; ++i) x[i] = (F)_mm512_loadu_si512(rows[i] + d);
+  turn(x);
+}
+
+// 32 columns of two rows, side by side: columns 8i to 8i + 3 in the first, 8i + 4 to 8i + 7 in the
+// second vector.
+inline void weave(const uint16_t* a, const uint16_t* b, __m512bh* x) {
+  const __m512i first = _mm512_loadu_si512(a), second = _mm512_loadu_si512(b);
+  x[0] = (__m512bh)_mm512_unpacklo_epi16(first, second);
+  x[1] = (__m512bh)_mm512_unpackhi_epi16(first, second);
+}
+
+// Undo the order of columns: from 32 sums of a row to `to`, times a factor.
+inline void unweave(const float* acc, float factor, __m512* to) {
+  const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+  const __m512 by = _mm512_set1_ps(factor);
+  const __m512 a = _mm512_mul_ps(_mm512_loadu_ps(acc), by);
+  const __m512 b = _mm512_mul_ps(_mm512_loadu_ps(acc + W), by);
+  to[0] = _mm512_permutex2var_ps(a, low, b);
+  to[1] = _mm512_permutex2var_ps(a, high, b);
+}
+
+// Weighted sums of V * 16 columns of R rows over `count` pairs of tokens. `woven(pair, x)` gives the
+// columns' V vectors.
+template <int R, int V, typename Woven>
+inline void add(float* acc, int64_t D, const uint16_t* weights, int64_t count, Woven woven) {
+  __m512 sum[R][V];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) sum[r][v] = _mm512_loadu_ps(acc + r * D + v * W);
+  for (int64_t j = 0; j < count; ++j) {
+    __m512bh x[V];
+    woven(j, x);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m512bh weight = both(weights + r * kTile + 2 * j);
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) sum[r][v] = dot(sum[r][v], weight, x[v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) _mm512_storeu_ps(acc + r * D + v * W, sum[r][v]);
+}
+
+struct Tile {
+  const uint16_t *keys[kTile], *values[kTile];  // those past the end repeat the first
+  // What is read next. Pages lie anywhere, so it is told in advance, little by little.
+  const uint16_t *next_keys[kTile], *next_values[kTile];
+  int64_t start, n;
+};
+
+inline void soon(const uint16_t* p) { __builtin_prefetch(p, 0, 2); }
+
+int64_t seen_of(const Task& task, const Tile& t, int64_t token) {
+  return std::clamp<int64_t>(task.limits[token] - t.start, 0, t.n);
+}
+
+// R rows of one token.
+template <int R>
+void few(const State& s, int64_t D, int64_t row, const Tile& t) {
+  const int count = int((t.n + W - 1) / W);
+  const uint16_t* queries = s.queries + row * D;
+  __m512 scores[R][kVectors];
+  for (int v = 0; v < count; ++v) {
+    __m512 sum[R][2];
+    for (auto& x : sum) x[0] = x[1] = _mm512_setzero_ps();
+    for (int64_t d = 0; d < D; d += 2 * W) {
+      F x[W];
+      turned(t.keys + v * W, d, x);
+#pragma GCC unroll 16
+      for (int i = 0; i < W; ++i) {
+        soon(t.next_keys[v * W + i] + d);
+        for (int r = 0; r < R; ++r)
+          sum[r][i % 2] = dot(sum[r][i % 2], (__m512bh)x[i], both(queries + r * D + d + 2 * i));
+      }
+    }
+    for (int r = 0; r < R; ++r) scores[r][v] = _mm512_add_ps(sum[r][0], sum[r][1]);
+  }
+  for (int r = 0; r < R; ++r) soften(s, D, row + r, t.n, scores[r], count, s.weights + r * kTile);
+  float* acc = s.acc + row * D;
+  for (int64_t d = 0; d < D; d += kTogether) {
+    auto at = [&](int64_t j, __m512bh* x, int64_t c) {
+      const int64_t at = d + c * 2 * W;
+      soon(t.next_values[2 * j] + at);
+      soon(t.next_values[2 * j + 1] + at);
+      weave(t.values[2 * j] + at, t.values[2 * j + 1] + at, x + 2 * c);
+    };
+    if (D - d >= kTogether) {
+      add<R, 4>(acc + d, D, s.weights, (t.n + 1) / 2, [&](int64_t j, __m512bh* x) {
+        at(j, x, 0);
+        at(j, x, 1);
+      });
+    } else {
+      add<R, 2>(acc + d, D, s.weights, (t.n + 1) / 2,
+                [&](int64_t j, __m512bh* x) { at(j, x, 0); });
+    }
+  }
+}
+
+// Scores of R rows for V * 16 tokens of the turned tile.
+template <int R, int V>
+void score(const uint16_t* queries, int64_t D, const uint16_t* keys, float* scores) {
+  __m512 sum[R][V];
+#pragma GCC unroll 8
+  for (auto& line : sum)
+#pragma GCC unroll 8
+    for (auto& x : line) x = _mm512_setzero_ps();
+  for (int64_t d = 0; d < D; d += 2) {
+    __m512bh x[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) x[v] = pairs(keys + d * kTile + v * 2 * W);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m512bh query = both(queries + r * D + d);
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) sum[r][v] = dot(sum[r][v], query, x[v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) _mm512_storeu_ps(scores + r * kTile + v * W, sum[r][v]);
+}
+
+// R rows from row m of a head on, whose first is `row`.
+template <int R>
+void some(const State& s, int64_t D, int64_t row, const int64_t* seen, const Tile& t) {
+  const int64_t most = *std::max_element(seen, seen + R);
+  if (most == 0) return;
+  const int count = int((most + W - 1) / W);
+  const uint16_t* queries = s.queries + row * D;
+  switch (count) {
+    case 1: score<R, 1>(queries, D, s.keys, s.scores); break;
+    case 2: score<R, 2>(queries, D, s.keys, s.scores); break;
+    case 3: score<R, 3>(queries, D, s.keys, s.scores); break;
+    default: score<R, 4>(queries, D, s.keys, s.scores);
+  }
+  for (int r = 0; r < R; ++r) {
+    __m512 x[kVectors];
+    for (int v = 0; v < count; ++v) x[v] = _mm512_loadu_ps(s.scores + r * kTile + v * W);
+    if (seen[r]) {
+      soften(s, D, row + r, seen[r], x, count, s.weights + r * kTile);
+    } else {
+      std::memset(s.weights + r * kTile, 0, kTile * sizeof(uint16_t));
+    }
+  }
+  for (int64_t d = 0; d < D; d += kTogether) {
+    const uint16_t* values = s.values + 2 * d;
+    auto woven = [&](int64_t j, __m512bh* x, int count) {
+      for (int v = 0; v < count; ++v) x[v] = pairs(values + j * 2 * D + v * 2 * W);
+    };
+    float* acc = s.acc + row * D + d;
+    if (D - d >= kTogether) {
+      add<R, 4>(acc, D, s.weights, count * W / 2, [&](int64_t j, __m512bh* x) { woven(j, x, 4); });
+    } else {
+      add<R, 2>(acc, D, s.weights, count * W / 2, [&](int64_t j, __m512bh* x) { woven(j, x, 2); });
+    }
+  }
+}
+
+void many(const State& s, int64_t D, int64_t Q, int64_t head, const Task& task, const Tile& t) {
+  const int count = int((t.n + W - 1) / W);
+  for (int v = 0; v < count; ++v)
+    for (int64_t d = 0; d < D; d += 2 * W) {
+      F x[W];
+      turned(t.keys + v * W, d, x);
+      for (int i = 0; i < W; ++i)
+        _mm512_storeu_ps(s.keys + (d + 2 * i) * kTile + v * 2 * W, (__m512)x[i]);
+    }
+  for (int64_t j = 0; j < count * W / 2; ++j)
+    for (int64_t d = 0; d < D; d += 2 * W) {
+      __m512bh x[2];
+      weave(t.values[2 * j] + d, t.values[2 * j + 1] + d, x);
+      for (int v = 0; v < 2; ++v)
+        _mm512_storeu_si512(s.values + j * 2 * D + 2 * (d + v * W), (__m512i)x[v]);
+    }
+  for (int64_t m = 0; m < s.M; m += kRowBlock) {
+    const int64_t rows = std::min<int64_t>(kRowBlock, s.M - m), row = head * s.M + m;
+    int64_t seen[kRowBlock];
+    for (int64_t r = 0; r < rows; ++r) seen[r] = seen_of(task, t, (m + r) / Q);
+    switch (rows) {
+      case 1: some<1>(s, D, row, seen, t); break;
+      case 2: some<2>(s, D, row, seen, t); break;
+      case 3: some<3>(s, D, row, seen, t); break;
+      case 4: some<4>(s, D, row, seen, t); break;
+      case 5: some<5>(s, D, row, seen, t); break;
+      default: some<6>(s, D, row, seen, t);
+    }
+  }
+}
+
+void run(const Call& call, const Task& task, const State& s) {
+  const int64_t K = call.K, D = call.D, S = call.S, Q = call.H / K;
+  const auto* k_pool = static_cast<const uint16_t*>(call.k_pool);
+  const auto* v_pool = static_cast<const uint16_t*>(call.v_pool);
+  const int32_t* pages = call.table + task.row * call.P;
+  int64_t at[2 * kTile];  // offsets of this tile's tokens and the next one's
+  auto find = [&](int64_t start, int64_t* to) {
+    for (int64_t i = 0; i < kTile; ++i) {
+      const int64_t position = start + i < task.end ? start + i : task.start;
+      to[i] = (int64_t{pages[position / S]} * S + position % S) * K * D + task.head * D;
+    }
+  };
+  find(task.start, at);
+  Tile t;
+  for (t.start = task.start; t.start < task.end; t.start += kTile) {
+    t.n = std::min<int64_t>(task.end - t.start, kTile);
+    find(t.start + kTile, at + kTile);
+    for (int64_t h = 0; h < task.num_heads; ++h) {
+      const bool last = h + 1 == task.num_heads;
+      const int64_t* next = last ? at + kTile : at;
+      const int64_t next_head = last ? 0 : h + 1;
+      for (int64_t i = 0; i < kTile; ++i) {
+        t.keys[i] = k_pool + at[i] + h * D;
+        t.values[i] = v_pool + at[i] + h * D;
+        t.next_keys[i] = k_pool + next[i] + next_head * D;
+        t.next_values[i] = v_pool + next[i] + next_head * D;
+      }
+      switch (task.num_tokens == 1 ? s.M : 0) {
+        case 1: few<1>(s, D, h * s.M, t); break;
+        case 2: few<2>(s, D, h * s.M, t); break;
+        case 3: few<3>(s, D, h * s.M, t); break;
+        case 4: few<4>(s, D, h * s.M, t); break;
+        default: many(s, D, Q, h, task, t);
+      }
+    }
+    std::copy_n(at + kTile, kTile, at);
+  }
+}
+
+// A task's row: its query head and its token, an index into the task's.
+struct Place {
+  int64_t head, token;
+};
+
+Place place(const Call& call, const Task& task, const State& s, int64_t row) {
+  const int64_t Q = call.H / call.K, m = row % s.M;
+  return {(task.head + row / s.M) * Q + m % Q, m / Q};
+}
+
+void finish(const Call& call, const Task& task, const Partials& partials, const State& s,
+            int64_t rows) {
+  const int64_t D = call.D;
+  for (int64_t row = 0; row < rows; ++row) {
+    const Place p = place(call, task, s, row);
+    const int64_t slot = task.slots[p.token], at = slot * call.H + p.head;
+    const float total = _mm512_reduce_add_ps(_mm512_loadu_ps(s.total + row * W));
+    if (slot >= 0) {
+      partials.top[at] = s.top[row] * kLn2;
+      partials.total[at] = total;
+    }
+    for (int64_t d = 0; d < D; d += 2 * W) {
+      __m512 x[2];
+      unweave(s.acc + row * D + d, slot < 0 ? 1.0f / total : 1.0f, x);
+      if (slot < 0) {
+        auto* out = static_cast<uint16_t*>(call.out) + (task.tokens[p.token] * call.H + p.head) * D;
+        _mm512_storeu_si512(out + d, (__m512i)_mm512_cvtne2ps_pbh(x[1], x[0]));
+      } else {
+        _mm512_storeu_ps(partials.acc + at * D + d, x[0]);
+        _mm512_storeu_ps(partials.acc + at * D + d + W, x[1]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void attend(const Call& call, const Task& task, const Partials& partials) {
+  const int64_t D = call.D;
+  if (call.wide_q || call.wide_pool || D % (2 * W)) return avx512::attend(call, task, partials);
+  static thread_local Scratch scratch;
+  State s;
+  s.M = task.num_tokens * (call.H / call.K);
+  s.unit = kLog2e / std::sqrt(float(D));
+  const int64_t rows = s.M * task.num_heads;
+  scratch.reset(rows * (2 * D + W + 1) + kRowBlock * 2 * kTile + 2 * kTile * D + 8 * 16);
+  auto narrow = [&](int64_t n) { return reinterpret_cast<uint16_t*>(scratch.take((n + 1) / 2)); };
+  s.queries = narrow(rows * D);
+  s.keys = narrow(kTile * D);
+  s.values = narrow(kTile * D);
+  s.weights = narrow(kRowBlock * kTile);
+  s.acc = scratch.take(rows * D);
+  s.top = scratch.take(rows);
+  s.total = scratch.take(rows * W);
+  s.scores = scratch.take(kRowBlock * kTile);
+  for (int64_t row = 0; row < rows; ++row) {
+    const Place p = place(call, task, s, row);
+    const auto* q = static_cast<const uint16_t*>(call.q);
+    std::copy_n(q + (task.tokens[p.token] * call.H + p.head) * D, D, s.queries + row * D);
+  }
+  std::fill_n(s.acc, rows * D, 0.0f);
+  std::fill_n(s.total, rows * W, 0.0f);
+  std::fill_n(s.top, rows, -INFINITY);
+  run(call, task, s);
+  finish(call, task, partials, s, rows);
+}
+
+void merge(const Call& call, const Partials& partials, int64_t token, int64_t first,
+           int64_t count) {
+  avx512::merge(call, partials, token, first, count);
+}
+
+}  // namespace SGJAX_ISA
+}  // namespace sgjax
