@@ -50,6 +50,13 @@ def test_cpu_native_in_bfloat16_stays_within_two_percent(page_size, head_dim):
         check(extends, page_size, 2, 3, "bfloat16", attention, tolerance=2e-2, head_dim=head_dim)
 
 
+@pytest.mark.parametrize("head_dim", [64, 96, 128])
+@pytest.mark.parametrize("groups", [1, 4, 8])
+def test_products_of_pairs_serve_every_grouping_and_head_dim(groups, head_dim):
+    best = cpu_native_attention(16)
+    check(BOUNDARIES, 16, 2, groups, "bfloat16", best, tolerance=2e-2, head_dim=head_dim)
+
+
 def test_cpu_native_gives_zeros_for_an_empty_batch():
     check([], 16, 2, 3, "float32", cpu_native_attention(16))
 

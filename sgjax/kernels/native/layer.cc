@@ -17,7 +17,7 @@ constexpr int64_t kTokens = 128;  // tokens whose results a task holds at a time
 constexpr int64_t kRows = 32;     // rows of weights of a task, where nothing else asks for more
 
 #define SGJAX_KERNELS(isa)                                                             \
-  Kernels { isa::product, isa::put, isa::put, isa::normalize, isa::gated, isa::narrow }
+  Kernels { isa::product, isa::put, isa::put, isa::normalize, isa::gated, isa::add, isa::narrow }
 
 struct Kernels {
   void (*product)(const Matrix&, int64_t, int64_t, const Panel&, int64_t, int64_t, float*, int64_t);
@@ -25,6 +25,7 @@ struct Kernels {
   void (*put_narrow)(const Panel&, int64_t, int64_t, const uint16_t*, int64_t);
   void (*normalize)(const float*, const float*, float, int64_t, float*);
   void (*gated)(float*, const float*, int64_t);
+  void (*add)(const float*, const int32_t*, int64_t, int64_t, const float*, float*, int64_t);
   void (*narrow)(const float*, int64_t, uint16_t*);
 };
 
@@ -136,11 +137,7 @@ Phase added(const Kernels& k, const Matrix& m, const Panel& x, Tokens T, const f
             for (int64_t t = 0; t < T.n; t += kTokens) {
               const int64_t tokens = std::min(kTokens, T.n - t);
               k.product(m, row, rows, x, t, tokens, y, rows);
-              for (int64_t n = 0; n < tokens; ++n) {
-                const int64_t at = T.at[t + n] * m.O + row;
-                for (int64_t r = 0; r < rows; ++r)
-                  out[at + r] = (base ? base[at + r] : 0.0f) + y[n * rows + r];
-              }
+              k.add(y, T.at + t, tokens, rows, base ? base + row : nullptr, out + row, m.O);
             }
           }};
 }

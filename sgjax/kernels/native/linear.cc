@@ -167,16 +167,15 @@ void packed(const Matrix& m, int64_t row, int64_t rows, const Panel& x, int64_t 
     const bool both = rows - r > kPack;
     const uint16_t* w[2] = {weights + (row + r) * x.stride, nullptr};
     w[1] = w[0] + (both ? kPack * x.stride : 0);
-    const int64_t height = std::min(2 * kPack, rows - r);
+    const uint32_t there = ~0u >> (2 * kPack - std::min(2 * kPack, rows - r));
     for (int64_t t = 0; t < tokens; t += kTile) {
       const int64_t width = std::min(kTile, tokens - t);
       __m512 sum[kTile][2];
       kPairs[width - 1](w, inputs + t * x.stride, x.stride, sum);
       for (int64_t n = 0; n < width; ++n) {
-        float values[2 * kPack];
-        _mm512_storeu_ps(values, sum[n][0]);
-        _mm512_storeu_ps(values + kPack, sum[n][1]);
-        std::copy_n(values, height, out + (t + n) * ldo + r);
+        float* to = out + (t + n) * ldo + r;
+        _mm512_mask_storeu_ps(to, there & 0xffff, sum[n][0]);
+        _mm512_mask_storeu_ps(to + kPack, there >> kPack, sum[n][1]);
       }
     }
   }
@@ -303,20 +302,23 @@ void quantize(const Panel& to, int64_t token, int64_t column, const float* x) {
 template <typename T>
 void put_any(const Panel& to, int64_t token, int64_t column, const T* x, int64_t n) {
   for (int64_t at = 0; at < n; at += kGroup) {
-    float group[kGroup] = {};
-    const int64_t count = std::min(kGroup, n - at);
-    for (int64_t i = 0; i < count; ++i) group[i] = widen(x[at + i]);
+    T last[kGroup];
+    const T* from = x + at;
+    if (n - at < kGroup) {
+      std::fill(std::copy_n(from, n - at, last), last + kGroup, T{});
+      from = last;
+    }
     const int64_t place = token * to.stride + column + at;
     if (to.kind == Kind::int8) {
+      float group[kGroup];
+      for (int64_t i = 0; i < kGroup; i += W) store(group + i, load(from + i));
       quantize(to, token, column + at, group);
     } else if (to.kind == Kind::f32) {
-      std::copy_n(group, kGroup, static_cast<float*>(to.data) + place);
-    } else if constexpr (sizeof(Narrow::Input) == 2) {
-      uint16_t* line = static_cast<uint16_t*>(to.data) + place;
-      for (int64_t i = 0; i < kGroup; ++i) line[i] = narrow(group[i]);
-    } else {
       float* line = static_cast<float*>(to.data) + place;
-      for (int64_t i = 0; i < kGroup; ++i) line[i] = widen(narrow(group[i]));
+      for (int64_t i = 0; i < kGroup; i += W) store(line + i, load(from + i));
+    } else {
+      auto* line = static_cast<Narrow::Input*>(to.data) + place;
+      for (int64_t i = 0; i < kGroup; i += W) store(line + i, narrow(load(from + i)));
     }
   }
 }
@@ -357,23 +359,35 @@ void normalize(const float* x, const float* scale, float eps, int64_t n, float* 
 }
 
 void gated(float* gate, const float* up, int64_t n) {
-  for (int64_t i = 0; i < n; i += W) {
-    const int64_t count = std::min<int64_t>(W, n - i);
-    F g = F{}, u = F{};
-    std::memcpy(&g, gate + i, count * sizeof(float));
-    std::memcpy(&u, up + i, count * sizeof(float));
+  auto both = [](F g, F u) {
     // exp_ wants x <= 0: 1 / (1 + exp(-g)) is 1 / (1 + e) for g >= 0 and e / (1 + e) below.
     const I below = g < splat(0);
     const F size = (F)(((I)g & below) | ((I)-g & ~below));
     const F e = exp_(size);
     const F top = (F)(((I)e & below) | ((I)splat(1) & ~below));
-    g = g * u * top / (splat(1) + e);
-    std::memcpy(gate + i, &g, count * sizeof(float));
+    return g * u * top / (splat(1) + e);
+  };
+  int64_t i = 0;
+  for (; i + W <= n; i += W) store(gate + i, both(load(gate + i), load(up + i)));
+  for (; i < n; ++i) gate[i] = both(splat(gate[i]), splat(up[i]))[0];
+}
+
+void add(const float* y, const int32_t* at, int64_t tokens, int64_t n, const float* base,
+         float* out, int64_t ldo) {
+  for (int64_t t = 0; t < tokens; ++t, y += n) {
+    const int64_t line = at[t] * ldo;
+    if (base) {
+      for (int64_t i = 0; i < n; ++i) out[line + i] = base[line + i] + y[i];
+    } else {
+      std::copy_n(y, n, out + line);
+    }
   }
 }
 
 void narrow(const float* x, int64_t n, uint16_t* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = narrow(x[i]);
+  int64_t i = 0;
+  for (; i + W <= n; i += W) store(y + i, narrow(load(x + i)));
+  for (; i < n; ++i) y[i] = narrow(x[i]);
 }
 
 }  // namespace SGJAX_ISA

@@ -42,6 +42,9 @@ struct Panel {
   void normalize(const float* x, const float* scale, float eps, int64_t n, float* y);          \
   /* gate = silu(gate) * up. */                                                                \
   void gated(float* gate, const float* up, int64_t n);                                         \
+  /* Rows at[t] of out, ldo apart, are those of base, or none, and n values each of y. */       \
+  void add(const float* y, const int32_t* at, int64_t tokens, int64_t n, const float* base,    \
+           float* out, int64_t ldo);                                                           \
   void narrow(const float* x, int64_t n, uint16_t* y);                                         \
   }
 

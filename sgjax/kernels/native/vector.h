@@ -26,10 +26,13 @@ inline F load(const float* p) {
   std::memcpy(&x, p, sizeof x);
   return x;
 }
-inline F load(const uint16_t* p) {  // bfloat16 is the upper half of a float32
+inline F widen(U16 x) {  // bfloat16 is the upper half of a float32
+  return (F)(__builtin_convertvector(x, U) << 16);
+}
+inline F load(const uint16_t* p) {
   U16 x;
   std::memcpy(&x, p, sizeof x);
-  return (F)(__builtin_convertvector(x, U) << 16);
+  return widen(x);
 }
 inline void store(float* p, F x) { std::memcpy(p, &x, sizeof x); }
 inline F splat(float x) { return F{} + x; }
@@ -46,6 +49,15 @@ inline uint16_t narrow(float x) {  // to nearest even
   if (x != x) return uint16_t(bits >> 16 | 64);
   return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
+
+inline U16 narrow(F x) {
+  const U bits = (U)x;
+  const U even = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 64;
+  const U odd = (U)(x != x);
+  return __builtin_convertvector((even & ~odd) | (nan & odd), U16);
+}
+inline void store(uint16_t* p, U16 x) { std::memcpy(p, &x, sizeof x); }
+inline void store(float* p, U16 x) { store(p, widen(x)); }
 
 // exp for x <= 0; exactly 0 below -87, where float32 ends.
 inline F exp_(F x) {
