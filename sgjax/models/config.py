@@ -200,7 +200,7 @@ class ModelConfig:
             raise ModelLoadError(
                 f"config.json has no key {error}; is it the config of a {family} checkpoint?"
             ) from None
-        except (ConfigError, TypeError, ValueError) as error:
+        except (ConfigError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
             raise ModelLoadError(f"config.json cannot be used: {error}") from None
 
 

@@ -40,7 +40,13 @@ def tensor_reader(folder: Path) -> Callable[[str], NDArray[np.generic]]:
                 "complete, and does config.json belong to it?"
             )
         with _open(files[name]) as file:
-            array: NDArray[np.generic] = file.get_tensor(name)
+            try:
+                array: NDArray[np.generic] = file.get_tensor(name)
+            except (safetensors.SafetensorError, TypeError, ValueError) as error:
+                raise ModelLoadError(
+                    f"{files[name]} does not give tensor {name!r} ({error}); download the folder "
+                    "again, or use a checkpoint of float tensors"
+                ) from None
         return array
 
     return read
@@ -50,7 +56,11 @@ def _files_of_tensors(folder: Path) -> dict[str, Path]:
     """Return which file holds each tensor."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        shards: dict[str, str] = _json(index).get("weight_map") or {}
+        shards = _json(index).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(s, str) for s in shards.values()):
+            raise ModelLoadError(
+                f"{index} has no weight_map from tensors to files; download it again"
+            )
         for shard in sorted(set(shards.values())):
             _names(folder / shard)  # a missing or truncated shard is found before loading begins
         return {name: folder / shard for name, shard in shards.items()}

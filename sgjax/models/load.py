@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sgjax.errors import ConfigError, ModelLoadError, UnsupportedBackend
+from sgjax.errors import ConfigError, ModelLoadError
 from sgjax.models import gguf, hf
 from sgjax.models.config import ModelConfig
 from sgjax.models.gguf_file import GgufFile
@@ -68,11 +68,6 @@ def load_model(
     """
     if model.startswith(_RANDOM):
         preset = load_preset(model.removeprefix(_RANDOM))
-        if preset.config.num_experts:
-            raise UnsupportedBackend(
-                f"model={model!r} is a mixture of experts, which the forward pass does not do yet; "
-                "use a dense model, or executor: {type: sim}"
-            )
         weights = random_weights(preset.config, dtype, seed)
         return LoadedModel(preset.config, weights, ByteTokenizer(), model, "random")
     if model in preset_names():

@@ -93,6 +93,8 @@ def test_rope_scaling_is_read_from_either_key(rope, want):
         ({"rope_scaling": {"rope_type": "linear"}}, "factor"),
         ({"num_key_value_heads": 2}, "no multiple"),
         ({"hidden_size": "large"}, "cannot be used"),
+        ({"num_attention_heads": 0}, "cannot be used"),
+        ({"rope_scaling": "linear"}, "cannot be used"),
     ],
 )
 def test_what_the_forward_pass_cannot_do_is_refused_by_name(change, message):

@@ -1,5 +1,6 @@
 """load_model: Hugging Face folders, random models, and names that mean nothing."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 import safetensors.numpy
 
 from sgjax.errors import ConfigError, ModelLoadError
+from sgjax.models import load
 from sgjax.models.config import ModelConfig
 from sgjax.models.load import load_model
+from sgjax.models.presets import Preset
 from sgjax.tokens.byte import ByteTokenizer
 from tests.golden import variations
 from tests.models.checkpoints import assert_same_weights, expected_weights, write_folder
@@ -51,6 +54,15 @@ def _cut(name: str) -> Callable[[Path], None]:
     return cut
 
 
+def _index(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def rewrite(folder: Path) -> None:
+        path = folder / "model.safetensors.index.json"
+        index = json.loads(path.read_text())
+        path.write_text(json.dumps(index | {"weight_map": change(index["weight_map"])}))
+
+    return rewrite
+
+
 SHARD = "model-00002-of-00003.safetensors"
 
 
@@ -63,6 +75,8 @@ SHARD = "model-00002-of-00003.safetensors"
         (_drop(SHARD), f"{SHARD} is missing, although the index names it"),
         (_cut(SHARD), f"{SHARD} is truncated or no safetensors file"),
         (_cut("model.safetensors.index.json"), "not readable JSON"),
+        (_index(list), "no weight_map from tensors to files"),
+        (_index(lambda shards: dict.fromkeys(shards, SHARD)), f"{SHARD} does not give tensor"),
     ],
 )
 def test_damaged_folders_are_explained(
@@ -99,6 +113,14 @@ def test_random_models_need_no_files_and_repeat_by_seed() -> None:
     assert isinstance(first.tokenizer, ByteTokenizer)
     assert first.tokenizer.vocab_size <= first.config.vocab_size
     assert (first.name, first.source) == ("random:tiny", "random")
+
+
+def test_a_random_mixture_of_experts_has_its_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ModelConfig.from_hf(variations.CONFIGS["mixtral"])
+    monkeypatch.setattr(load, "load_preset", lambda name: Preset("small Mixtral", config))
+    layer = load_model("random:mixtral", "float32").weights.layers[0]
+    assert layer.router is not None
+    assert layer.gate.shape == (config.num_experts, config.hidden_size, config.ffn_size)
 
 
 @pytest.mark.parametrize(
