@@ -1,8 +1,8 @@
 """Stream: the state of one prompt, and the machine that executes what is appended to it.
 
-Imports ir, choices, feed and the backend's records. Everything here runs inside its program's
-messages. Expressions are numbered as they are queued; `done` counts those that are executed, so a
-reader waits for a number.
+Imports ir, choices, calls, feed, readers and the backend's records. Everything here runs inside its
+program's messages. Expressions are numbered as they are queued; `done` counts those that are
+executed, so a reader waits for a number.
 
     queue -> execute -+-> at once (text, roles, scopes)      -> done += 1 -> next
                       +-> busy until the backend answers     -> done += 1 -> next
@@ -13,38 +13,31 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from sgjax.errors import ConfigError, ProgramError
 from sgjax.lang import ir
 from sgjax.lang.backends.base import (
     Answer,
+    Call,
     ChatFormat,
-    GenCall,
     GenOutput,
     Media,
     Piece,
-    SelectCall,
     SelectOutput,
 )
-from sgjax.lang.choices import check_temperature, decide
+from sgjax.lang.calls import gen_call, select_call
+from sgjax.lang.choices import decide
 from sgjax.lang.feed import Feed
 from sgjax.lang.ops import FetchOp, ForkOp, JoinOp, Op, describe, fail_forks
 from sgjax.lang.prompt_state import PromptState
+from sgjax.lang.readers import Readers
 
 if TYPE_CHECKING:
     from sgjax.lang.groups import Announcement
     from sgjax.lang.program import Program
 
 _IDS = itertools.count()
-
-
-@dataclass
-class _Reader:
-    ready: Callable[[], bool]
-    value: Callable[[], Any]
-    future: "Future[Any]"
 
 
 @final
@@ -87,7 +80,7 @@ class Stream:
         self.has_started = True
         self._gens = 0
         self.partial = ""
-        self._readers: list[_Reader] = []
+        self._readers = Readers()
         self._on_idle: list[Callable[[], None]] = []
 
     # ---------------------------------------------------------------- what comes in
@@ -161,7 +154,7 @@ class Stream:
         self, ready: Callable[[], bool], value: Callable[[], Any], future: "Future[Any]"
     ) -> None:
         """Give `value()` to a future once `ready()`, or the error that prevents it."""
-        self._readers.append(_Reader(ready, value, future))
+        self._readers.add(ready, value, future)
         self._serve()
 
     def when_idle(self, callback: Callable[[], None]) -> None:
@@ -231,7 +224,7 @@ class Stream:
                 self._gen(op)
                 return False
             case ir.Select():
-                self._select(op)
+                self._ask(select_call(self, op))
                 return False
             case ir.RoleBegin(role=role):
                 self.feed.text(self.state.begin_role(role, self._chat))
@@ -260,26 +253,14 @@ class Stream:
         return True
 
     def _gen(self, op: ir.Gen) -> None:
-        sampling = self.program.settings.sampling
-        stop = self._chat.stop if self.state.role == "assistant" else ()
-        params = sampling.params(op, stop, (*self.place, self._gens))
-        report = sampling.report(op)
+        call = gen_call(self, op, self._gens)
         self._gens += 1
         if op.name is not None:
             self.feed.begin(op.name)
+        self._ask(call)
+
+    def _ask(self, call: Call) -> None:
         self.call_ended = False
-        call = GenCall(
-            prompt=self.state.prompt(),
-            params=params,
-            name=op.name,
-            stream_id=self.id,
-            program=self.place[0],
-            stream=self.program.settings.stream,
-            return_logprob=report.return_logprob,
-            logprob_start=report.logprob_start_len,
-            top_logprobs=report.top_logprobs_num,
-            after=self.announced.hint if self.announced is not None else None,
-        )
         self.program.request(self, call)
 
     def _take_piece(self, op: Op, text: str) -> None:
@@ -306,24 +287,6 @@ class Stream:
                 list(output.texts) if several else text,
                 list(output.meta) if several else output.meta[0],
             )
-
-    def _select(self, op: ir.Select) -> None:
-        check_temperature(op.method, op.temperature)
-        self.call_ended = False
-        self.program.request(
-            self,
-            SelectCall(
-                prompt=self.state.prompt(),
-                choices=op.choices,
-                unconditional=op.method.unconditional,
-                tokenisations=op.method.tokenisations,
-                name=op.name,
-                stream_id=self.id,
-                program=self.place[0],
-                hint=self.program.settings.hints,
-                after=self.announced.hint if self.announced is not None else None,
-            ),
-        )
 
     def _finish_select(self, op: ir.Select, output: SelectOutput) -> None:
         seed = self.program.settings.sampling.seed
@@ -429,22 +392,4 @@ class Stream:
 
     def _serve(self) -> None:
         self.feed.check()
-        if not self._readers:
-            return
-        waiting, self._readers = self._readers, []
-        for reader in waiting:
-            if reader.ready():
-                _answer(reader)
-            elif self.error is not None:
-                reader.future.set_exception(self.raised())
-            elif self.over:
-                _answer(reader)
-            else:
-                self._readers.append(reader)
-
-
-def _answer(reader: _Reader) -> None:
-    try:
-        reader.future.set_result(reader.value())
-    except Exception as error:
-        reader.future.set_exception(error)
+        self._readers.serve(self.over, None if self.error is None else self.raised)
