@@ -69,11 +69,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         events: list[dict[str, Any]] = []
+        samples = body.get("n") or 1
         for index, token in enumerate(tokens):
             last = reason if index == len(tokens) - 1 else None
             part: dict[str, Any] = {"delta": {"content": token}} if chat else {"text": token}
-            events.append({"choices": [{"index": 0, "finish_reason": last, **part}]})
-        events.append({"choices": [], "usage": _usage(body, len(tokens))})
+            part |= {"finish_reason": last, "logprobs": _logprobs([token], body, chat)}
+            events += [{"choices": [{"index": sample, **part}]} for sample in range(samples)]
+        events.append({"choices": [], "usage": _usage(body, samples * len(tokens))})
         for event in events:
             self.wfile.write(f"data: {json.dumps({**_head(chat), **event})}\n\n".encode())
         self.wfile.write(b"data: [DONE]\n\n")
@@ -148,22 +150,31 @@ def _choice(
     text = "".join(tokens)
     if chat:
         choice: dict[str, Any] = {"message": {"role": "assistant", "content": text}}
-        if body.get("logprobs"):
-            content = [
-                {"token": t, "logprob": -0.5, "bytes": None, "top_logprobs": []} for t in tokens
-            ]
-            choice["logprobs"] = {"content": content, "refusal": None}
+        choice["logprobs"] = _logprobs(tokens, body, chat)
         return {**choice, "finish_reason": reason}, len(tokens)
     shown = [*tokens_of(prompt or body["prompt"]), *tokens] if body.get("echo") else tokens
-    choice = {"text": "".join(shown), "finish_reason": reason, "logprobs": None}
-    if body.get("logprobs"):
-        offsets = [sum(map(len, shown[:i])) for i in range(len(shown))]
-        # Words with more vowels are likelier, so that there is something to select.
-        values = [-5.0 + sum(c in "aeiou" for c in token) for token in shown]
-        choice["logprobs"] = {
-            "tokens": shown,
-            "token_logprobs": [None, *values[1:]] if body.get("echo") else values,
-            "text_offset": offsets,
-            "top_logprobs": None,
-        }
+    logprobs = _logprobs(shown, body, chat)
+    choice = {"text": "".join(shown), "finish_reason": reason, "logprobs": logprobs}
     return choice, len(tokens)
+
+
+def _logprobs(tokens: list[str], body: dict[str, Any], chat: bool) -> dict[str, Any] | None:
+    """What an API tells of tokens: words with more vowels are likelier; "other" is never."""
+    if not body.get("logprobs"):
+        return None
+    values = [-5.0 + sum(c in "aeiou" for c in token) for token in tokens]
+    tops = [{"other": -9.0, token: value} for token, value in zip(tokens, values, strict=True)]
+    if not chat:
+        return {
+            "tokens": tokens,
+            "token_logprobs": [None, *values[1:]] if body.get("echo") else values,
+            "text_offset": [sum(map(len, tokens[:i])) for i in range(len(tokens))],
+            "top_logprobs": tops,
+        }
+    told = [
+        {"token": token, "logprob": value, "bytes": None, "top_logprobs": [
+            {"token": t, "logprob": v, "bytes": None} for t, v in top.items()
+        ] if body.get("top_logprobs") else []}
+        for token, value, top in zip(tokens, values, tops, strict=True)
+    ]  # fmt: skip
+    return {"content": told, "refusal": None}

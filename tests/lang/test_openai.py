@@ -104,14 +104,28 @@ def test_select_scores_echoed_prompts(backend: sgl.OpenAI) -> None:
     assert state.get_meta_info("f")["scores"] == [-5.0, -2.0, -3.0]
 
 
-def test_several_samples_and_output_logprobs(backend: sgl.OpenAI) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("chat", [False, True])
+def test_several_samples_and_output_logprobs(backend: sgl.OpenAI, chat: bool, stream: bool) -> None:
+    options = {"n": 2, "return_logprob": True, "top_logprobs_num": 2, "max_tokens": 2}
+
     @sgl.function
     def program(s):  # type: ignore[no-untyped-def]
-        s += "Go" + sgl.gen("a", n=2, return_logprob=True, max_tokens=2)
+        if chat:
+            s += sgl.user("two one") + sgl.assistant(sgl.gen("a", **options))
+        else:
+            s += "Go" + sgl.gen("a", **options)
 
-    meta = program.run(backend=backend).get_meta_info("a")
+    state = program.run(backend=backend, stream=stream)
+    one, two = ("one", " two") if chat else (" one", " two")
+    assert state["a"] == [one + two] * 2
+    meta = state.get_meta_info("a")
+    assert [m["completion_tokens"] for m in meta] == [2, 2]
     assert [m["output_token_logprobs"] for m in meta] == [
-        [(-3.0, None, " one"), (-4.0, None, " two")]
+        [(-3.0, None, one), (-4.0, None, two)]
+    ] * 2
+    assert [m["output_top_logprobs"] for m in meta] == [
+        [[(-3.0, None, one), (-9.0, None, "other")], [(-4.0, None, two), (-9.0, None, "other")]]
     ] * 2
 
 

@@ -24,9 +24,11 @@ from sgjax.lang.backends.base import (
     SelectCall,
 )
 from sgjax.lang.backends.openai_records import (
+    OutputToken,
     echoed_logprobs,
     finish_reason,
     generation_arguments,
+    logprob_meta,
     output_tokens,
     refuse_select,
 )
@@ -179,13 +181,10 @@ class OpenAI(Backend):
             return
         response = await client.create(model=self.model, **arguments)
         self._count(response.usage)
-        texts = tuple(_text(choice, chat) for choice in response.choices)
-        meta = tuple(_meta(response, choice, call, chat) for choice in response.choices)
-        pieces = None
-        if call.pieces:
-            tokens = output_tokens(response.choices[0], chat)
-            pieces = tuple(token for token, _ in tokens) if tokens is not None else None
-        answer(GenOutput(texts, meta, pieces))
+        samples = [_Sample() for _ in response.choices]
+        for sample, choice in zip(samples, response.choices, strict=True):
+            sample.take(_text(choice, chat), choice, chat)
+        answer(_output(call, samples, response.id, response.usage))
 
     async def _streamed(
         self,
@@ -195,7 +194,8 @@ class OpenAI(Backend):
         arguments: dict[str, Any],
         answer: Callable[[Answer], None],
     ) -> GenOutput:
-        text, reason, usage, request_id = "", None, None, None
+        usage, request_id = None, None
+        samples = [_Sample() for _ in range(call.params.n)]
         stream = await client.create(
             model=self.model, stream=True, stream_options={"include_usage": True}, **arguments
         )
@@ -203,12 +203,11 @@ class OpenAI(Backend):
             usage, request_id = event.usage or usage, event.id
             for choice in event.choices:
                 piece = (choice.delta.content if chat else choice.text) or ""
-                text += piece
-                reason = choice.finish_reason or reason
-                if piece:
+                samples[choice.index].take(piece, choice, chat)
+                if piece and choice.index == 0:  # whose text the program goes on with
                     answer(Piece(piece))
         self._count(usage)
-        return GenOutput((text,), (_meta_of(request_id, usage, reason, 1),))
+        return _output(call, samples, request_id, usage)
 
     async def _score(self, call: SelectCall, answer: Callable[[Answer], None]) -> None:
         refuse_select(call)
@@ -241,18 +240,34 @@ def _text(choice: Any, chat: bool) -> str:
     return (choice.message.content if chat else choice.text) or ""
 
 
-def _meta(response: Any, choice: Any, call: GenCall, chat: bool) -> dict[str, Any]:
-    meta = _meta_of(response.id, response.usage, choice.finish_reason, len(response.choices))
-    if call.return_logprob:
-        tokens = output_tokens(choice, chat) or []
-        meta["output_token_logprobs"] = [(logprob, None, token) for token, logprob in tokens]
-    return meta
+class _Sample:
+    """One output of a call while it comes in, as a whole or piece by piece."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.reason: str | None = None
+        self.tokens: list[OutputToken] | None = None
+
+    def take(self, text: str, choice: Any, chat: bool) -> None:
+        """Take in the text of a response's choice, and what else it tells."""
+        self.text += text
+        self.reason = choice.finish_reason or self.reason
+        tokens = output_tokens(choice, chat)
+        if tokens is not None:
+            self.tokens = [*(self.tokens or ()), *tokens]
 
 
-def _meta_of(request_id: Any, usage: Any, reason: str | None, choices: int) -> dict[str, Any]:
-    return {
-        "id": request_id,
-        "prompt_tokens": usage.prompt_tokens if usage else None,
-        "completion_tokens": usage.completion_tokens // choices if usage else None,
-        "finish_reason": finish_reason(reason),
-    }
+def _output(call: GenCall, samples: Sequence[_Sample], request_id: Any, usage: Any) -> GenOutput:
+    meta = tuple(
+        {
+            "id": request_id,
+            "prompt_tokens": usage.prompt_tokens if usage else None,
+            "completion_tokens": usage.completion_tokens // len(samples) if usage else None,
+            "finish_reason": finish_reason(sample.reason),
+            **logprob_meta(call, sample.tokens or ()),
+        }
+        for sample in samples
+    )
+    tokens = samples[0].tokens
+    pieces = None if not call.pieces or tokens is None else tuple(token.text for token in tokens)
+    return GenOutput(tuple(sample.text for sample in samples), meta, pieces)

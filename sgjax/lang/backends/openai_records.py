@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sgjax.errors import ConfigError, UnsupportedBackend
@@ -102,15 +103,55 @@ def finish_reason(reason: str | None) -> dict[str, Any]:
     return {"type": reason or "stop"}
 
 
-def output_tokens(choice: Any, chat: bool) -> list[tuple[str, float | None]] | None:
-    """Return an output's tokens and log-probabilities, None where the API did not tell."""
+@dataclass(frozen=True)
+class OutputToken:
+    """A token of an output, as an API tells it.
+
+    Attributes:
+        text: its text.
+        logprob: its log-probability, None where it is not told.
+        top: (log-probability, text) of the likeliest ones there, best first.
+    """
+
+    text: str
+    logprob: float | None
+    top: tuple[tuple[float, str], ...]
+
+
+def output_tokens(choice: Any, chat: bool) -> list[OutputToken] | None:
+    """Return the tokens of an output or of a piece of it, None where the API did not tell."""
     logprobs = choice.logprobs
     if logprobs is None:
         return None
     if chat:
-        return [(e.token, e.logprob) for e in logprobs.content or ()]
-    values = logprobs.token_logprobs or [None] * len(logprobs.tokens or ())
-    return list(zip(logprobs.tokens or (), values, strict=True))
+        return [
+            OutputToken(e.token, e.logprob, _best((t.logprob, t.token) for t in e.top_logprobs))
+            for e in logprobs.content or ()
+        ]
+    texts = logprobs.tokens or ()
+    values = logprobs.token_logprobs or [None] * len(texts)
+    tops = logprobs.top_logprobs or [{}] * len(texts)
+    return [
+        OutputToken(text, value, _best((lp, other) for other, lp in (top or {}).items()))
+        for text, value, top in zip(texts, values, tops, strict=True)
+    ]
+
+
+def logprob_meta(call: GenCall, tokens: Sequence[OutputToken]) -> dict[str, Any]:
+    """Return what a call's meta info tells of log-probabilities: as the engine, without ids."""
+    if not call.return_logprob:
+        return {}
+    meta: dict[str, Any] = {"output_token_logprobs": [(t.logprob, None, t.text) for t in tokens]}
+    if call.top_logprobs:
+        # The completions API adds the token itself where it is not among them.
+        meta["output_top_logprobs"] = [
+            [(logprob, None, text) for logprob, text in t.top[: call.top_logprobs]] for t in tokens
+        ]
+    return meta
+
+
+def _best(entries: Iterable[tuple[float, str]]) -> tuple[tuple[float, str], ...]:
+    return tuple(sorted(entries, key=lambda entry: -entry[0]))
 
 
 def refuse_select(call: SelectCall) -> None:
