@@ -125,30 +125,15 @@ def build(config: EngineConfig) -> Parts:
         ConfigError, ModelLoadError, UnsupportedBackend: see `Engine`.
     """
     platform = jax.default_backend()
-    # A first use fetches a checkpoint, which takes a while: say so where nobody configured logging.
-    progress = logging.getLogger("sgjax").warning
     degree = config.mesh.tensor
     check_processes(degree, config.kv_tokens)
     hosts = other_hosts()
     mesh = None if degree == 1 else make_mesh(degree)
-    # Weights to be split wait in the host's memory: a device need not hold them all.
-    host = None if mesh is None else jax.local_devices(backend="cpu")[0]
-    with jax.default_device(host):
-        model = load_model(config.model, config.dtype, config.seed, progress=progress)
-    real_vocab = model.config.vocab_size
-    if mesh is not None:
-        model = _split(model, mesh)
+    model, valid_vocab = _load(config, mesh)
     config, context, kv_dtype = _sized(config, model.config, platform)
     size = config.page_size
     pages = build_pages(config)
-    attention = select_attention(config.attention, platform, size)
-    if mesh is not None:
-        attention = ShardedAttention(attention, mesh, TENSOR)
-    if build_siblings(config.siblings).shares_planned and not attention.writes_first:
-        raise UnsupportedBackend(
-            f"siblings: share_planned needs K/V written before attention reads them, which "
-            f"attention={attention.name!r} does not do; use siblings: defer"
-        )
+    attention = _attention(config, platform, mesh)
     shared_prefix = _shared_prefix(config.shared_prefix, attention)
     dense = select_dense(config.linear, attention.name, model.config, degree)
     weights = model.weights
@@ -157,7 +142,6 @@ def build(config: EngineConfig) -> Parts:
     config = dataclasses.replace(
         config, attention=attention.name, linear=dense.name, shared_prefix=shared_prefix
     )
-    valid_vocab = min(model.tokenizer.vocab_size, real_vocab)
     executor = JaxExecutor(
         config=model.config,
         weights=dense.prepare(weights),
@@ -233,6 +217,31 @@ def follow(config: str | Path | Mapping[str, Any] | None = None, **overrides: An
         parts.executor.follow()
     finally:
         parts.loop.stop()
+
+
+def _load(config: EngineConfig, mesh: Mesh | None) -> tuple[LoadedModel, int]:
+    """Return the model, spread over a mesh if there is one, and below which ids it may sample."""
+    # A first use fetches a checkpoint, which takes a while: say so where nobody configured logging.
+    progress = logging.getLogger("sgjax").warning
+    # Weights to be split wait in the host's memory: a device need not hold them all.
+    host = None if mesh is None else jax.local_devices(backend="cpu")[0]
+    with jax.default_device(host):
+        model = load_model(config.model, config.dtype, config.seed, progress=progress)
+    # Asked before the split, which pads the vocabulary.
+    valid_vocab = min(model.tokenizer.vocab_size, model.config.vocab_size)
+    return (model if mesh is None else _split(model, mesh)), valid_vocab
+
+
+def _attention(config: EngineConfig, platform: str, mesh: Mesh | None) -> Attention:
+    attention = select_attention(config.attention, platform, config.page_size)
+    if mesh is not None:
+        attention = ShardedAttention(attention, mesh, TENSOR)
+    if build_siblings(config.siblings).shares_planned and not attention.writes_first:
+        raise UnsupportedBackend(
+            f"siblings: share_planned needs K/V written before attention reads them, which "
+            f"attention={attention.name!r} does not do; use siblings: defer"
+        )
+    return attention
 
 
 def _split(model: LoadedModel, mesh: Mesh) -> LoadedModel:
