@@ -52,9 +52,10 @@ from sgjax.lang.defaults import (
     global_config,
     set_default_backend,
 )
+from sgjax.lang.forks import ForkGroup
 from sgjax.lang.function import SglFunction, function
 from sgjax.lang.spec import ParallelFork, SequentialFork
-from sgjax.lang.state import ForkGroup, ProgramState
+from sgjax.lang.state import ProgramState
 
 if TYPE_CHECKING:
     from sgjax.engine.engine import Engine

@@ -10,7 +10,8 @@ from typing import Any, final
 from sgjax.errors import ConfigError
 from sgjax.lang import ir
 from sgjax.lang.compiler import graph as g
-from sgjax.lang.state import ForkGroup, ProgramState
+from sgjax.lang.forks import ForkGroup
+from sgjax.lang.state import ProgramState
 
 
 @final

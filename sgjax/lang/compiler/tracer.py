@@ -10,8 +10,8 @@ from sgjax.errors import ProgramError
 from sgjax.lang import ir
 from sgjax.lang.compiler import graph as g
 from sgjax.lang.compiler.placeholder import Marks, Placeholder, failed_line, user_line
+from sgjax.lang.forks import ForkGroup, check_copies
 from sgjax.lang.options import CONSTRAINTS, frozen_options
-from sgjax.lang.state import ForkGroup, check_copies
 
 if TYPE_CHECKING:
     from sgjax.lang.function import SglFunction
