@@ -34,6 +34,9 @@ class SimSpec:
             steps take no time, so programs need a moment to answer what they heard.
         compile_s: simulated seconds that the host compiles a constraint, before which no further
             step begins.
+        pause_s: simulated seconds after a step that ended a request before which no other begins:
+            SGLang's first releases wait so for requests that depend on it (0.03 s,
+            `extend_dependency_time` of their backend_config.py).
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -46,12 +49,13 @@ class SimSpec:
     settle_s: float = 0.002
     constants: dict[str, float] = field(default_factory=dict)
     compile_s: float = 0.0
+    pause_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.tensor < 1 or self.settle_s < 0 or self.compile_s < 0:
+        if self.tensor < 1 or min(self.settle_s, self.compile_s, self.pause_s) < 0:
             raise ConfigError(
-                f"tensor={self.tensor}, settle_s={self.settle_s}, compile_s={self.compile_s}: at "
-                "least 1, 0 and 0 are needed"
+                f"tensor={self.tensor}, settle_s={self.settle_s}, compile_s={self.compile_s}, "
+                f"pause_s={self.pause_s}: at least 1, 0, 0 and 0 are needed"
             )
 
 
@@ -92,5 +96,5 @@ def build_simulator(
     cost = Roofline(model, hardware, dtype, kv_dtype, spec.tensor)
     fitting = fitting_kv_tokens(model, hardware, dtype, kv_dtype, spec.tensor)
     script = keep_constraints(speak(tokenizer, spec.lengths, seed), tokenizer, seed)
-    executor = SimExecutor(script, cost)
+    executor = SimExecutor(script, cost, spec.pause_s)
     return Simulator(executor, cost, hardware, fitting)

@@ -23,15 +23,19 @@ class SimExecutor:
     Args:
         script: gives the next token of a sequence whose tokens are all computed.
         cost: seconds one step takes.
+        pause_s: seconds after a step that ended a request before which no other begins.
     """
 
     kind = "sim"
     writes_first = True
 
-    def __init__(self, script: Script, cost: Cost) -> None:
+    def __init__(self, script: Script, cost: Cost, pause_s: float = 0.0) -> None:
         self._script = script
         self._cost = cost
+        self._pause_s = pause_s
         self._clock_s = 0.0
+        self._last: Plan | None = None
+        self._last_ended_s = 0.0
 
     def say(self, script: Script) -> Script:
         """Answer from another script from now on; return the one before."""
@@ -39,9 +43,14 @@ class SimExecutor:
         return before
 
     def submit(self, plan: Plan) -> tuple[Plan, float]:
-        """Run a step: its cost passes on the clock."""
+        """Run a step: its cost passes on the clock, and what is left of a pause before it."""
+        if self._pause_s:
+            if self._last is not None and any(row.seq.ended for row in self._last.rows):
+                self.advance_to(self._last_ended_s + self._pause_s)
+            self._last = plan
         cost_s = self._cost(plan)
         self._clock_s += cost_s
+        self._last_ended_s = self._clock_s
         return plan, cost_s
 
     def wait(self, ticket: tuple[Plan, float]) -> StepOutput:
