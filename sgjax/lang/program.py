@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from sgjax.errors import ProgramError
-from sgjax.lang.backends.base import Answer, Backend, Call, Hint, Piece, Prompt
+from sgjax.lang.backends.base import Answer, Backend, Call, GenCall, Hint, Piece, Prompt
 from sgjax.lang.delivery import Delivery
 from sgjax.lang.groups import Announcement, Ask
 from sgjax.lang.options import Sampling
@@ -252,6 +252,8 @@ class Program:
             waits = self._blocked > 0 or self._returned
             if waits and any(group.holds for group in self._groups):
                 return self._flush
+            if waits and self._waiting and not self._in_flight:
+                return self._send_samples
             self._pumping = False
             return None
 
@@ -264,10 +266,22 @@ class Program:
         if not isinstance(self.settings.fork, ParallelFork):
             self._waiting.extend(asks)
             asks = []
-            if self._waiting and self._in_flight == 0:
+            # Samples wait for each other, until nothing else is left to do.
+            together = self.settings.fork.samples_together
+            if self._waiting and self._in_flight == 0 and not together:
                 asks = [self._waiting.popleft()]
-        if not asks:
-            return
+        if asks:
+            self._submit(asks)
+
+    def _send_samples(self) -> None:
+        """Send what is next in turn, with its siblings that ask the same."""
+        first = self._waiting.popleft()
+        same = [ask for ask in self._waiting if _are_samples(first, ask)]
+        for ask in same:
+            self._waiting.remove(ask)
+        self._submit([first, *same])
+
+    def _submit(self, asks: list[Ask]) -> None:
         self._in_flight += len(asks)
         streams = [stream for stream, _ in asks]
 
@@ -288,6 +302,17 @@ class Program:
         if last:
             self._send([])
             self.stream_ended()
+
+
+def _are_samples(one: Ask, other: Ask) -> bool:
+    """Return whether members of one fork generate from the same prompt."""
+    (stream, call), (sibling, its_call) = one, other
+    return (
+        isinstance(call, GenCall)
+        and isinstance(its_call, GenCall)
+        and stream.place[:-1] == sibling.place[:-1]
+        and call.prompt == its_call.prompt
+    )
 
 
 def _nothing() -> None:

@@ -11,10 +11,16 @@ from sgjax.typed import FORBID_EXTRA
 
 @dataclass(frozen=True)
 class SequentialFork:
-    """A program has one request in flight at a time (the paper's "no frontend parallelism")."""
+    """A program has one request in flight at a time (the paper's "no frontend parallelism").
+
+    Attributes:
+        samples_together: members of a fork that generate from the same prompt are asked for
+            together, as by a plain API's `n`.
+    """
 
     __pydantic_config__ = FORBID_EXTRA
     type: Literal["sequential"] = "sequential"
+    samples_together: bool = False
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,18 @@ def test_a_prompt_is_answered_in_virtual_time(make):
     assert (info["executor"], info["device"]) == ("sim", "NVIDIA A10G")
 
 
+def test_a_request_waits_out_the_pause_after_one_that_ended(make):
+    clocks = {}
+    for pause_s in (0.0, 0.5):
+        engine = make(executor={**A10G, "pause_s": pause_s})
+        for prompt in ("First", "Second", "Third"):
+            result = engine.generate(prompt, GREEDY)
+        clocks[pause_s] = (engine.get_server_info()["clock_s"], result["meta_info"]["ttft_s"])
+    # Each but the first waits, and so does its first token; the pause after the last is nobody's.
+    assert clocks[0.5][0] == pytest.approx(clocks[0.0][0] + 2 * 0.5)
+    assert clocks[0.5][1] == pytest.approx(clocks[0.0][1] + 0.5)
+
+
 def test_kv_pool_is_what_the_device_has_left(make):
     tokens = make().get_server_info()["config"]["kv_tokens"]
     assert tokens == (0.9 * 24e9 - 2 * 6_738_415_616) // 524_288

@@ -63,6 +63,28 @@ def test_no_hint_when_it_is_off_or_there_is_nothing_to_announce(
     assert [c.kind for c in backend.calls] == ["gen", "gen"]
 
 
+def test_samples_of_a_fork_go_out_together_where_the_rest_goes_in_turn(
+    backend: sgl.ScriptedBackend,
+) -> None:
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += "p"
+        for member in s.fork(2):
+            member += sgl.gen("a")
+            for leaf in member.fork(2):
+                leaf += sgl.gen("b")
+        other = s.fork(2)
+        other += ["x", "y"]
+        other += sgl.gen("c")
+
+    program.run(backend=backend, fork=sgl.SequentialFork(samples_together=True))
+    sent: dict[int, list[str]] = {}
+    for call in backend.calls:
+        sent.setdefault(call.batch, []).append(call.prompt)
+    # The leaves' prompts are all the same, but those of one fork alone are samples.
+    assert sorted(sent.values()) == [["p", "p"], ["p<a>", "p<a>"], ["p<a>", "p<a>"], ["px"], ["py"]]
+
+
 def test_sequential_forks_have_one_request_in_flight() -> None:
     backend = sgl.ScriptedBackend({"a": "x", "b": "y"}, hold=True)
 
