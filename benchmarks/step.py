@@ -15,6 +15,7 @@ import time
 import jax
 import numpy as np
 
+from sgjax.engine.large_pages import use_large_pages
 from sgjax.engine.step import step
 from sgjax.kernels.batch import Batch, Layout, Sampling, no_runs
 from sgjax.kernels.select import select_attention
@@ -127,6 +128,8 @@ def main() -> None:
     weights = random_weights(SMOLLM2, args.dtype, 0)
     weights = dense.prepare(quantize(weights) if args.int8 else weights)
     kv = make_kv(SMOLLM2, args.pool_tokens // S * S, args.dtype, platform)
+    if platform == "cpu":  # as the engine does
+        use_large_pages((weights, kv))
     mask_table = np.full((1, SMOLLM2.vocab_size // 32), 0xFFFFFFFF, np.uint32)
 
     batches, seconds = {}, {}

@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from sgjax.engine.config import SharedPrefixSpec
 from sgjax.engine.hosts import Hosts, RunStep, WriteMasks, hear
+from sgjax.engine.large_pages import use_large_pages
 from sgjax.engine.masks import ALONE, MaskTable
 from sgjax.engine.pack import Ladder, Shape, dummy_batch, pack, row_slots
 from sgjax.engine.step import StepArrays, step
@@ -93,6 +94,8 @@ class JaxExecutor:
         self._platform = jax.default_backend()
         pool = None if mesh is None else NamedSharding(mesh, POOL)
         self._kv = make_kv(config, num_pages * page_size, kv_dtype, self._platform, pool)
+        if self._platform == "cpu":
+            use_large_pages((weights, self._kv))
         self._masks = masks
         self._hosts = hosts
         self._attention = attention
