@@ -72,7 +72,7 @@ def test_a_baseline_comes_between_base_and_variant(write):
     assert (settings["max_running"], settings["page_size"]) == (8, 16)
     assert settings["dtype"] == "float32"
     assert "baseline" not in settings
-    assert experiment.language("full").fork == SequentialFork()
+    assert experiment.language("full").fork == SequentialFork(samples_together=True)
 
 
 @pytest.mark.parametrize("name", baseline_names())
