@@ -201,6 +201,19 @@ def test_a_select_without_a_prompt_is_refused() -> None:
         program.run(backend=TableEngine(ByteTokenizer()))
 
 
+def test_an_unconditional_score_needs_a_token_to_begin_with() -> None:
+    class Endless(ByteTokenizer):
+        end_ids = frozenset()
+
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        method = sgl.unconditional_likelihood_normalized
+        s += "x" + sgl.select("a", ["yes", "no"], choices_method=method)
+
+    with pytest.raises(sgl.ProgramError, match="begins or ends a text"):
+        program.run(backend=TableEngine(Endless()))
+
+
 def test_a_long_prefix_is_nearly_all_stable(tokenizer: Tokenizer) -> None:
     text = "Some words to begin with, and a question: "
     kept = tokenizer.decode(stable_prefix(tokenizer, text))

@@ -131,9 +131,17 @@ def _unconditional(
 
     Models without a start token see their end-of-text token there, as between documents in
     training.
+
+    Raises:
+        ConfigError: there is no such token.
     """
-    start = tokenizer.bos_id
-    context = min(tokenizer.end_ids) if start is None else start
+    starts = tokenizer.end_ids if tokenizer.bos_id is None else {tokenizer.bos_id}
+    if not starts:
+        raise ConfigError(
+            "select: this tokenizer has no token that begins or ends a text, after which "
+            "unconditional_likelihood_normalized could score a choice; use another choices_method"
+        )
+    context = min(starts)
     scored = []
     for index, choice in enumerate(choices):
         # SentencePiece puts a space before any text; one that is there already must not double.
