@@ -9,9 +9,10 @@ import pytest
 
 import sgjax as sgl
 from sgjax.lang.backends.base import Call, GenCall
-from sgjax.lang.compiler import graph as g
+from sgjax.lang.compiler import nodes as g
 from sgjax.lang.compiler.compiled import CompiledProgram
 from sgjax.lang.compiler.draw import to_dot, to_svg
+from sgjax.lang.compiler.graph import Graph
 from sgjax.lang.compiler.passes import constant_prefix, fold_constants, remove_dead
 from sgjax.tokens.chat import ChatTemplate
 from tests.lang.sim_engine import SimEngine
@@ -124,7 +125,7 @@ def test_a_graph_has_a_stream_for_each_call_fork_and_copy() -> None:
 @pytest.mark.parametrize("program", [skeleton, expand, concatenating])
 def test_graphs_round_trip_through_json(program: sgl.SglFunction) -> None:
     graph = program.trace()
-    again = g.Graph.from_json(graph.to_json())
+    again = Graph.from_json(graph.to_json())
     assert again == graph
     assert str(again) == str(graph)
 
@@ -132,7 +133,7 @@ def test_graphs_round_trip_through_json(program: sgl.SglFunction) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"nodes": [{"kind": "Nothing"}]}'])
 def test_what_is_no_graph_is_refused(text: str) -> None:
     with pytest.raises(sgl.ConfigError, match="no graph of a program"):
-        g.Graph.from_json(text)
+        Graph.from_json(text)
 
 
 def test_pictures_show_every_node_and_edge() -> None:
@@ -257,7 +258,7 @@ def test_a_compiled_program_checks_its_arguments() -> None:
         compiled.run("a", "b", "c")
 
 
-def run_text(graph: g.Graph, **arguments: str) -> str:
+def run_text(graph: Graph, **arguments: str) -> str:
     return CompiledProgram(graph).run(**arguments, backend=sgl.ScriptedBackend(greedy)).text()
 
 
@@ -306,7 +307,7 @@ def test_removing_the_dead_keeps_what_others_read() -> None:
     state = CompiledProgram(lean).run("cats", backend=backend)
     assert state["view"]
     assert run_text(lean, topic="cats") == run_text(graph, topic="cats")
-    g.Graph.from_json(lean.to_json())
+    Graph.from_json(lean.to_json())
 
 
 def test_the_constant_prefix_of_a_graph_is_that_of_its_prompts() -> None:
@@ -331,7 +332,7 @@ def test_a_nested_run_keeps_its_options_and_refuses_what_a_graph_cannot_hold(
         return outer
 
     compiled = outer(stop=["x", "y"], top_p=None, max_new_tokens=7).compile()
-    assert g.Graph.from_json(compiled.graph.to_json()) == compiled.graph
+    assert Graph.from_json(compiled.graph.to_json()) == compiled.graph
     compiled.run(q="q", backend=backend)
     asked = [call.call.params for call in backend.calls if isinstance(call.call, GenCall)]
     assert [(p.stop, p.max_new_tokens) for p in asked] == [(("x", "y"), 7), (("z",), 128)]

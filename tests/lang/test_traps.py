@@ -5,7 +5,7 @@ import pytest
 import sgjax as sgl
 from sgjax.lang.backends.base import Call, GenCall
 from sgjax.lang.backends.speculative import cut_value
-from sgjax.lang.compiler import graph as g
+from sgjax.lang.compiler.graph import Graph
 from sgjax.tokens.byte import ByteTokenizer
 from sgjax.tokens.detokenize import OutputText
 from sgjax.types import SamplingParams
@@ -215,7 +215,7 @@ def test_s12_every_expression_has_an_id_and_images_can_be_traced_and_printed() -
     graph = program.trace()
     assert "Image(a.png)" in str(graph)
     assert "Video(b.mp4)" in str(graph)
-    assert g.Graph.from_json(graph.to_json()) == graph
+    assert Graph.from_json(graph.to_json()) == graph
 
 
 def test_s13_penalties_reach_the_engine_and_scores_are_the_engines_own(

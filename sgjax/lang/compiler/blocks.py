@@ -1,8 +1,8 @@
 """Blocks: the pieces of a prompt template that code movement may put in another order.
 
-Imports graph. The template is what the program's own stream appends before its first generation; a
-block is one sentence or line of it. A block with an argument in it differs from run to run; only
-the constant ones before the first of those can be shared.
+Imports graph and nodes. The template is what the program's own stream appends before its first
+generation; a block is one sentence or line of it. A block with an argument in it differs from run
+to run; only the constant ones before the first of those can be shared.
 """
 
 import dataclasses
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import final
 
 from sgjax.errors import ConfigError
-from sgjax.lang.compiler import graph as g
+from sgjax.lang.compiler import nodes as g
+from sgjax.lang.compiler.graph import Graph
 
 # A sentence ends at its mark and the spaces behind it, a line at its breaks.
 _BLOCK = re.compile(r".*?(?:[.!?][\"')\]]*[ \t]+(?=\S)|\n+|$)", re.DOTALL)
@@ -62,13 +63,13 @@ class Template:
         blocks: in the graph's order.
     """
 
-    graph: g.Graph
+    graph: Graph
     first: int
     last: int
     blocks: tuple[Block, ...]
 
 
-def find_template(graph: g.Graph) -> Template:
+def find_template(graph: Graph) -> Template:
     """Return the blocks of a graph's first stretch of text and arguments.
 
     Messages of earlier roles belong to the prefix as they are: nothing moves out of a role.
@@ -110,7 +111,7 @@ def shared_text(blocks: Sequence[Block]) -> str:
     return shared
 
 
-def reorder(template: Template, order: Sequence[int]) -> g.Graph:
+def reorder(template: Template, order: Sequence[int]) -> Graph:
     """Return the graph with its template's blocks in another order.
 
     Args:

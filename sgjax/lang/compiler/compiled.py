@@ -1,4 +1,4 @@
-"""CompiledProgram: a graph that runs. Imports graph, state and function's settings.
+"""CompiledProgram: a graph that runs. Imports graph, nodes, state and function's settings.
 
 The graph is executed on the interpreter's streams, without the user's Python: what a stream fetches
 from another one is an expression that waits, so a compiled program holds no thread.
@@ -9,7 +9,8 @@ from typing import Any, final
 
 from sgjax.errors import ConfigError
 from sgjax.lang import ir
-from sgjax.lang.compiler import graph as g
+from sgjax.lang.compiler import nodes as g
+from sgjax.lang.compiler.graph import Graph
 from sgjax.lang.forks import ForkGroup
 from sgjax.lang.state import ProgramState
 
@@ -23,7 +24,7 @@ class CompiledProgram:
         num_api_spec_tokens: as in `@function`.
     """
 
-    def __init__(self, graph: g.Graph, num_api_spec_tokens: int | None = None) -> None:
+    def __init__(self, graph: Graph, num_api_spec_tokens: int | None = None) -> None:
         from sgjax.lang.function import SglFunction
 
         self.graph = graph
@@ -86,7 +87,7 @@ class CompiledProgram:
                     states[node.stream] += _expr(node, arguments)
 
 
-def _named(execute: Any, graph: g.Graph) -> Any:
+def _named(execute: Any, graph: Graph) -> Any:
     def program(s: ProgramState, arguments: Mapping[str, Any]) -> None:
         execute(s, arguments)
 
@@ -95,7 +96,7 @@ def _named(execute: Any, graph: g.Graph) -> Any:
 
 
 def _group_of(
-    graph: g.Graph, children: tuple[int, ...], groups: Mapping[int, ForkGroup[ProgramState]]
+    graph: Graph, children: tuple[int, ...], groups: Mapping[int, ForkGroup[ProgramState]]
 ) -> ForkGroup[ProgramState]:
     for node in graph.nodes:
         if isinstance(node, g.Fork) and node.children == children:

@@ -2,7 +2,8 @@
 
 from html import escape
 
-from sgjax.lang.compiler.graph import Graph, Node
+from sgjax.lang.compiler.graph import Graph
+from sgjax.lang.compiler.nodes import Node
 
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 230, 34, 60, 18, 24
 _FILL = {

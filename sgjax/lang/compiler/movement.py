@@ -12,9 +12,9 @@ from typing import Any
 
 from sgjax.errors import ConfigError
 from sgjax.lang.backends.base import Backend
-from sgjax.lang.compiler import graph as g
 from sgjax.lang.compiler.blocks import Block, find_template, joined, reorder, shared_text
 from sgjax.lang.compiler.checker import Violation, check_order
+from sgjax.lang.compiler.graph import Graph
 
 CountTokens = Callable[[str], int]
 Proposer = Callable[[Sequence[Block]], list[int]]
@@ -31,7 +31,7 @@ class Movement:
         before, after: constant text that all prompts begin with.
     """
 
-    graph: g.Graph
+    graph: Graph
     order: tuple[int, ...]
     violations: tuple[Violation, ...]
     before: str
@@ -47,7 +47,7 @@ class Movement:
         return (batch - 1) * (count_tokens(self.after) - count_tokens(self.before))
 
 
-def move_code(graph: g.Graph, propose: Proposer | None = None) -> Movement:
+def move_code(graph: Graph, propose: Proposer | None = None) -> Movement:
     """Reorder a graph's template so that more of it is shared.
 
     Args:

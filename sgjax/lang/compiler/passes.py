@@ -1,4 +1,4 @@
-"""Passes over graphs that keep every prompt as it is. Imports graph and ChatFormat.
+"""Passes over graphs that keep every prompt as it is. Imports graph, nodes and ChatFormat.
 
 `code movement`, which changes prompts, has a file of its own.
 """
@@ -9,10 +9,11 @@ from typing import Any
 
 from sgjax.errors import ConfigError
 from sgjax.lang.backends.base import ChatFormat
-from sgjax.lang.compiler import graph as g
+from sgjax.lang.compiler import nodes as g
+from sgjax.lang.compiler.graph import Graph
 
 
-def fold_constants(graph: g.Graph, arguments: Mapping[str, Any] | None = None) -> g.Graph:
+def fold_constants(graph: Graph, arguments: Mapping[str, Any] | None = None) -> Graph:
     """Build arguments in, and make one node of constant texts that follow one another.
 
     Args:
@@ -48,7 +49,7 @@ def fold_constants(graph: g.Graph, arguments: Mapping[str, Any] | None = None) -
     )
 
 
-def remove_dead(graph: g.Graph, outputs: Collection[str] | None = None) -> g.Graph:
+def remove_dead(graph: Graph, outputs: Collection[str] | None = None) -> Graph:
     """Remove what no output needs.
 
     Args:
@@ -87,7 +88,7 @@ def remove_dead(graph: g.Graph, outputs: Collection[str] | None = None) -> g.Gra
     return _without(graph, {n.id for n in graph.nodes} - needed | silent)
 
 
-def constant_prefix(graph: g.Graph, chat: ChatFormat) -> str:
+def constant_prefix(graph: Graph, chat: ChatFormat) -> str:
     """Return the constant text with which every prompt of the program begins.
 
     Args:
@@ -132,7 +133,7 @@ def _redirect(node: g.Node, merged: Mapping[int, int]) -> g.Node:
     return dataclasses.replace(node, prev=prev, deps=deps)
 
 
-def _writer(graph: g.Graph, own: Sequence[g.Node], name: str) -> int:
+def _writer(graph: Graph, own: Sequence[g.Node], name: str) -> int:
     """Return the last node of the program's own stream that sets a variable."""
     for node in reversed(own):
         if name in _written(graph, node):
@@ -140,7 +141,7 @@ def _writer(graph: g.Graph, own: Sequence[g.Node], name: str) -> int:
     raise ConfigError(f"graph {graph.name!r} sets no variable {name!r}")
 
 
-def _written(graph: g.Graph, node: g.Node) -> set[str]:
+def _written(graph: Graph, node: g.Node) -> set[str]:
     match node:
         case g.Gen(name=name) | g.Select(name=name):
             return set() if name is None else {name}
@@ -152,7 +153,7 @@ def _written(graph: g.Graph, node: g.Node) -> set[str]:
     return set()
 
 
-def _read_names(graph: g.Graph) -> set[tuple[int, str]]:
+def _read_names(graph: Graph) -> set[tuple[int, str]]:
     """Return (stream, variable) pairs that somebody reads; a gathering join reads all."""
     read: set[tuple[int, str]] = set()
     for node in graph.nodes:
@@ -166,7 +167,7 @@ def _read_names(graph: g.Graph) -> set[tuple[int, str]]:
     return read | _inherited(graph, read)
 
 
-def _inherited(graph: g.Graph, read: set[tuple[int, str]]) -> set[tuple[int, str]]:
+def _inherited(graph: Graph, read: set[tuple[int, str]]) -> set[tuple[int, str]]:
     """Return the parents' side of what forks' children read."""
     parents = {
         child: node.stream
@@ -182,7 +183,7 @@ def _inherited(graph: g.Graph, read: set[tuple[int, str]]) -> set[tuple[int, str
     return found
 
 
-def _without(graph: g.Graph, dead: Collection[int]) -> g.Graph:
+def _without(graph: Graph, dead: Collection[int]) -> Graph:
     """Return the graph without some nodes, their neighbours linked; and without unused streams."""
     heir: dict[int, int | None] = {}
     kept: list[g.Node] = []

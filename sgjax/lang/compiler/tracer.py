@@ -1,4 +1,4 @@
-"""The tracer: run a program on stand-ins and record what it appends. Imports graph, placeholder."""
+"""The tracer: run a program on stand-ins and record what it appends. Imports nodes, placeholder."""
 
 import contextvars
 import inspect
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from sgjax.errors import ProgramError
 from sgjax.lang import ir
-from sgjax.lang.compiler import graph as g
+from sgjax.lang.compiler import nodes as g
+from sgjax.lang.compiler.graph import Graph
 from sgjax.lang.compiler.placeholder import Marks, Placeholder, failed_line, user_line
 from sgjax.lang.forks import ForkGroup, check_copies
 from sgjax.lang.options import CONSTRAINTS, frozen_options
@@ -24,7 +25,7 @@ def current_tracer() -> "Tracer | None":
     return _CURRENT.get()
 
 
-def trace(function: "SglFunction", known: Mapping[str, Any]) -> g.Graph:
+def trace(function: "SglFunction", known: Mapping[str, Any]) -> Graph:
     """Return a program's graph.
 
     Args:
@@ -56,7 +57,7 @@ def trace(function: "SglFunction", known: Mapping[str, Any]) -> g.Graph:
         tracer.call(function, arguments, {})
     finally:
         _CURRENT.reset(token)
-    graph = g.Graph(
+    graph = Graph(
         function.name, tuple(unknown), tuple(defaults), tuple(tracer.streams), tuple(tracer.nodes)
     )
     graph.check()
