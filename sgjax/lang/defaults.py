@@ -13,7 +13,12 @@ from sgjax.lang.spec import ForkSpec, ParallelFork, SequentialFork
 
 @final
 class GlobalConfig:
-    """What programs use that name no backend or fork mode of their own."""
+    """What programs use that name no backend or fork mode of their own.
+
+    It has no other settings: a name that is not there cannot be set.
+    """
+
+    __slots__ = ("_backend", "_fork")
 
     def __init__(self) -> None:
         self._backend: Backend | None = None

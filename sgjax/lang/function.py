@@ -309,6 +309,16 @@ def function(
 
 
 def _signature(func: Callable[..., Any]) -> inspect.Signature:
+    for kind, is_kind in (
+        ("an async function", inspect.iscoroutinefunction),
+        ("a generator", inspect.isgeneratorfunction),
+        ("an async generator", inspect.isasyncgenfunction),
+    ):
+        if is_kind(func):
+            raise ConfigError(
+                f"{func.__name__} is {kind}, and calling it runs nothing; write a plain function: "
+                "`s += ...` returns at once anyway"
+            )
     signature = inspect.signature(func)
     names = list(signature.parameters)
     if not names or names[0] != "s":

@@ -1,10 +1,11 @@
-"""PromptState: one prompt's text, messages and variables. Imports the backend's records."""
+"""PromptState: one prompt's text, messages and variables. Imports ir and the backend's records."""
 
 from dataclasses import dataclass, field
 from typing import Any, final
 
 from sgjax.errors import ConfigError
 from sgjax.lang.backends.base import ChatFormat, Media, Message, Prompt
+from sgjax.lang.ir import Image, Video
 
 
 @final
@@ -47,6 +48,11 @@ class PromptState:
         """Return the prompt so far, as backends take it."""
         open_text = self.text[self.role_start :] if self.role is not None else ""
         return Prompt(self.text, tuple(self.messages), self.role, open_text, tuple(self.media))
+
+    def add_media(self, source: Image | Video) -> None:
+        """Let an image or a video stand where the text ends now."""
+        start = 0 if self.role is None else self.role_start
+        self.media.append(Media(len(self.text) - start, len(self.messages), source))
 
     def begin_role(self, role: str, chat: ChatFormat) -> str:
         """Open a message; return the text that was appended.

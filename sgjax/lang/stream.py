@@ -22,7 +22,6 @@ from sgjax.lang.backends.base import (
     Call,
     ChatFormat,
     GenOutput,
-    Media,
     Piece,
     SelectOutput,
 )
@@ -237,8 +236,7 @@ class Stream:
             case ir.SetVar(name=name, value=value):
                 self._set(name, value, None)
             case ir.Image() | ir.Video():
-                state = self.state
-                state.media.append(Media(len(state.text), len(state.messages), op))
+                self.state.add_media(op)
             case ForkOp(children=children):
                 self.program.announce(self, children)
                 for child in children:

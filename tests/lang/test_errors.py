@@ -269,3 +269,24 @@ def test_choices_are_a_sequence_and_append_is_a_bool() -> None:
             sgl.select("x", choices)  # type: ignore[arg-type]
     with pytest.raises(sgl.ConfigError, match="append='no'"):
         sgl.select("x", ["a"], append="no")  # type: ignore[arg-type]
+
+
+def test_only_plain_functions_are_programs() -> None:
+    async def waits(s):  # type: ignore[no-untyped-def]
+        s += "x"
+
+    def yields(s):  # type: ignore[no-untyped-def]
+        yield s
+
+    for func, kind in (
+        (waits, "an async function"),
+        (yields, "a generator"),
+        (5, "takes a Python function"),
+    ):
+        with pytest.raises(sgl.ConfigError, match=kind):
+            sgl.function(func)  # type: ignore[call-overload]
+
+
+def test_a_global_setting_that_does_not_exist_cannot_be_set() -> None:
+    with pytest.raises(AttributeError, match="verbosity"):
+        sgl.global_config.verbosity = 2  # type: ignore[attr-defined]

@@ -157,16 +157,23 @@ def test_what_the_api_cannot_do_is_refused_to_the_reader(
         program.run(backend=backend)
 
 
-def test_images_travel_as_data_urls(backend: sgl.OpenAI, server: ApiServer) -> None:
+def test_images_travel_as_data_urls_where_they_stand(
+    backend: sgl.OpenAI, server: ApiServer
+) -> None:
     @sgl.function
     def program(s):  # type: ignore[no-untyped-def]
-        s += sgl.user(sgl.image(b"\x89PNG....") + "What is it?")
+        s += sgl.system("Look.")
+        s += sgl.user(sgl.image(b"\x89PNG1") + "This or " + sgl.image(b"GIF8") + "that?")
         s += sgl.assistant(sgl.gen("a"))
 
     program.run(backend=backend)
-    image, text = server.requests[0]["messages"][0]["content"]
-    assert image["image_url"]["url"].startswith("data:image/png;base64,")
-    assert text == {"type": "text", "text": "What is it?"}
+    system, user = server.requests[0]["messages"]
+    assert system["content"] == "Look."
+    first, this, second, that = user["content"]
+    assert first["image_url"]["url"].startswith("data:image/png;base64,")
+    assert second["image_url"]["url"].startswith("data:image/gif;base64,")
+    assert this == {"type": "text", "text": "This or "}
+    assert that == {"type": "text", "text": "that?"}
 
 
 def test_errors_of_the_endpoint_reach_the_reader(server: ApiServer) -> None:

@@ -36,7 +36,7 @@ class Media:
     """An image or video in a prompt.
 
     Attributes:
-        at: index into the prompt's text where it stands.
+        at: where it stands: index into its message's text, outside of messages the prompt's.
         message: index of the chat message it belongs to.
         source: an `ir.Image` or `ir.Video`.
     """

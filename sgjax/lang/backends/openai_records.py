@@ -1,13 +1,21 @@
 """Between the language's records and those of OpenAI's API. Imports types and the records."""
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sgjax.errors import ConfigError, UnsupportedBackend
-from sgjax.lang.backends.base import ChoiceLogprobs, GenCall, Prompt, SelectCall, SelectOutput
+from sgjax.lang.backends.base import (
+    ChoiceLogprobs,
+    GenCall,
+    Media,
+    Prompt,
+    SelectCall,
+    SelectOutput,
+)
 from sgjax.lang.backends.media import image_part
 from sgjax.types import SamplingParams
 
@@ -88,12 +96,23 @@ def chat_messages(prompt: Prompt) -> list[dict[str, Any]]:
         )
     messages = []
     for index, message in enumerate(prompt.messages):
-        parts = [image_part(media) for media in prompt.media if media.message == index]
-        content: Any = message["content"]
-        if parts:
-            content = [*parts, {"type": "text", "text": content}]
-        messages.append({"role": message["role"], "content": content})
+        media = [each for each in prompt.media if each.message == index]
+        messages.append({"role": message["role"], "content": _content(message["content"], media)})
     return messages
+
+
+def _content(text: str, media: Sequence[Media]) -> Any:
+    """Return a message's content: its text, cut where images stand in it."""
+    if not media:
+        return text
+    parts: list[dict[str, Any]] = []
+    cuts = [0, *(each.at for each in media), len(text)]
+    for place, (start, end) in enumerate(itertools.pairwise(cuts)):
+        if end > start:
+            parts.append({"type": "text", "text": text[start:end]})
+        if place < len(media):
+            parts.append(image_part(media[place]))
+    return parts
 
 
 def finish_reason(reason: str | None) -> dict[str, Any]:
