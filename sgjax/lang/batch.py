@@ -53,29 +53,40 @@ def run_jobs(job: Job) -> Iterator[ProgramState]:
     if count == 0:
         return iter(())
     crew = _Crew(min(workers, count), count, job.settings.backend.active)
-    announced = announce(job)
+    try:
+        announced = announce(job)
+    except BaseException:
+        crew.ended(count)
+        raise
     delivery = Delivery(count, job.settings.backend.active)
     programs = [Program(job.settings, delivery, job.name, row, announced) for row in range(count)]
     states = [ProgramState(program.root) for program in programs]
     pool = ThreadPoolExecutor(workers, thread_name_prefix=job.name)
-    for program, state, row in zip(programs, states, job.rows, strict=True):
-        function = functools.partial(job.func, state, **row)
-        pool.submit(crew.run, functools.partial(program.run, function))
+    functions = [
+        functools.partial(program.run, functools.partial(job.func, state, **row))
+        for program, state, row in zip(programs, states, job.rows, strict=True)
+    ]
+    pooled = [pool.submit(crew.run, function) for function in functions]
     pool.shutdown(wait=False)
-    return _pooled_results(job, pool, programs, states)
 
-
-def _pooled_results(
-    job: Job, pool: ThreadPoolExecutor, programs: list[Program], states: list[ProgramState]
-) -> Iterator[ProgramState]:
-    try:
-        yield from results(job, programs, states)
-    finally:
+    def abandon() -> None:
         # Whoever stops iterating wants no more: functions that have not begun never will.
         pool.shutdown(wait=False, cancel_futures=True)
+        crew.ended(sum(future.cancelled() for future in pooled))
         for program in programs:
             if not program.has_begun:
                 program.returned(RequestAborted("the batch was abandoned"))
+
+    return _until_abandoned(results(job, programs, states), abandon)
+
+
+def _until_abandoned(
+    states: Iterator[ProgramState], abandon: Callable[[], None]
+) -> Iterator[ProgramState]:
+    try:
+        yield from states
+    finally:
+        abandon()
 
 
 def results(
@@ -122,11 +133,16 @@ class _Crew:
         try:
             job()
         finally:
-            with self._lock:
-                self._left -= 1
-                rests = self._left < 0
-            if rests:
-                self._active(-1)
+            self.ended(1)
+
+    def ended(self, jobs: int) -> None:
+        """Note that so many functions are over, or will never be run."""
+        with self._lock:
+            rested = max(0, -self._left)
+            self._left -= jobs
+            rest = max(0, -self._left) - rested
+        if rest:
+            self._active(-rest)
 
 
 def announce(job: Job) -> Announcement | None:

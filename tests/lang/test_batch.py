@@ -1,10 +1,14 @@
 """run_batch: order, generators, threads, and the announced prefix."""
 
 import threading
+import time
+from collections.abc import Sequence
 
 import pytest
 
 import sgjax as sgl
+from sgjax.lang.backends.base import Backend, Call, Hear, Hint, Prompt
+from sgjax.lang.backends.forwarding import ForwardingBackend
 from tests.lang.sim_engine import SimEngine
 
 
@@ -146,3 +150,55 @@ def test_the_prefix_is_computed_once_on_an_engine(engine: SimEngine) -> None:
     computed = engine.get_server_info()["computed_tokens"]
     assert 300 < computed < 300 + 8 * 40
     engine.check_idle()
+
+
+class Counting(ForwardingBackend):
+    """Sums up who has something to do; its hints fail if they are told to."""
+
+    def __init__(self, inner: Backend, deaf: bool = False) -> None:
+        super().__init__(inner)
+        self.busy = 0
+        self._deaf = deaf
+        self._lock = threading.Lock()
+
+    def submit(self, calls: Sequence[Call], hear: Hear) -> None:
+        self._inner.submit(calls, hear)
+
+    def hint(self, prefix: Prompt, followers: int, after: Hint | None) -> Hint | None:
+        if self._deaf:
+            raise sgl.SgjaxError("no hints today")
+        return self._inner.hint(prefix, followers, after)
+
+    def active(self, change: int) -> None:
+        with self._lock:
+            self.busy += change
+
+
+def test_a_batch_that_cannot_be_announced_leaves_nobody_busy(
+    backend: sgl.ScriptedBackend,
+) -> None:
+    counting = Counting(backend, deaf=True)
+    with pytest.raises(sgl.SgjaxError, match="no hints today"):
+        ask.run_batch(rows(3), backend=counting)
+    assert counting.busy == 0
+
+
+def test_an_abandoned_batch_leaves_nobody_busy(backend: sgl.ScriptedBackend) -> None:
+    counting = Counting(backend)
+    go_on = threading.Event()
+
+    @sgl.function
+    def slow(s, q):  # type: ignore[no-untyped-def]
+        s += q
+        if q != "q0":
+            go_on.wait(10)
+
+    states = slow.run_batch(rows(9), backend=counting, num_threads=2, generator_style=True)
+    next(states)
+    states.close()  # type: ignore[attr-defined]
+    assert counting.busy > 0
+    go_on.set()
+    deadline = time.monotonic() + 10
+    while counting.busy and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert counting.busy == 0

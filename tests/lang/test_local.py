@@ -227,3 +227,16 @@ def test_samples_have_the_seeds_that_the_engine_gives_its_own(engine: SimEngine)
     seeds = [request.params.seed for request in engine.requests[0]]
     assert seeds == [sample_seed(2**64 - 1, index) for index in range(3)]
     assert len(set(seeds)) == 3
+
+
+def test_a_prefix_that_has_no_tokens_is_an_error_of_those_who_continue_it(
+    engine: SimEngine,
+) -> None:
+    @sgl.function
+    def program(s, q):  # type: ignore[no-untyped-def]
+        s += "half a \ud800 pair" + q + sgl.gen("a")
+
+    with pytest.raises(sgl.BatchError, match=r"2 of 2 programs failed.*lone surrogate"):
+        program.run_batch([{"q": "a"}, {"q": "b"}], backend=engine)
+    with pytest.raises(sgl.ProgramError, match="lone surrogate"):
+        wide.run(prefix="\ud800", n=2, backend=engine)

@@ -116,7 +116,10 @@ class LocalBackend(Backend):
         """Announce the tokens of a prefix that its continuations leave alone."""
         if prefix.media:
             return None
-        tokens = stable_prefix(self._tokenizer, prefix.text)
+        try:
+            tokens = stable_prefix(self._tokenizer, prefix.text)
+        except ConfigError:
+            return None  # whoever continues the prefix is told what is wrong with it
         if not tokens:
             return None
         hint = Hint(self._engine.new_id())
