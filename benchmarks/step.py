@@ -79,7 +79,6 @@ def make_batch(D: int, G: int, BQ: int, P: int, S: int, context: int) -> Batch:
         adjust_mul=np.ones((B, 8), np.float32),
         adjust_add=np.zeros((B, 8), np.float32),
         mask_row=np.zeros(B, np.int32),
-        pair_row=np.zeros(B, np.int32),
         wants_logprob=np.zeros(B, bool),
     )
     tokens = rng.integers(0, SMOLLM2.vocab_size, T).astype(np.int32)

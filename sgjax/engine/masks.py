@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgjax.engine.hosts import Alone, Hosts, WriteMasks
+from sgjax.fsm.grammar import Grammar
 from sgjax.fsm.kernels import RowStore
 from sgjax.schedule import Plan
 
@@ -63,13 +64,14 @@ class MaskTable:
     def rows(self, plan: Plan) -> dict[int, int]:
         """Return the table row of each constrained row of a plan; upload what is missing."""
         return {
-            index: self._locate(grammar.store, grammar.mask_row(row.seq.grammar_state))
+            index: self._locate(grammar, row.seq.grammar_state)
             for index, row in enumerate(plan.rows)
             if row.sample and (grammar := row.seq.grammar) is not None
         }
 
-    def _locate(self, store: RowStore, row: int) -> int:
-        key = (store, row // BLOCK_ROWS)
+    def _locate(self, grammar: Grammar, state: int) -> int:
+        row = grammar.mask_row(state)  # first: it may begin another store
+        key = (grammar.store, row // BLOCK_ROWS)
         found = self._resident.get(key)
         if found is None or row % BLOCK_ROWS >= found[1]:
             found = self._upload(key, found[0] if found else None)

@@ -225,7 +225,7 @@ def _pack_sampling(
 ) -> Sampling:
     B, Q = shape.B, shape.Q
     temperature, top_p, min_p = (_zeros(B, dtype=np.float32) for _ in range(3))
-    top_k, position, mask_row, pair_row = (_zeros(B) for _ in range(4))
+    top_k, position, mask_row = (_zeros(B) for _ in range(3))
     seed = _zeros(B, dtype=np.uint32)
     wants_logprob = _zeros(B, dtype=np.bool_)
     ids, mul, add = _zeros(B, Q), _zeros(B, Q, dtype=np.float32), _zeros(B, Q, dtype=np.float32)
@@ -247,9 +247,8 @@ def _pack_sampling(
             n = len(own.ids)
             ids[b, :n], mul[b, :n], add[b, :n] = own.ids, own.mul, own.add
     return Sampling(
-        temperature, top_k, top_p, min_p, seed, position, ids, mul, add, mask_row, pair_row,
-        wants_logprob,
-    )  # fmt: skip
+        temperature, top_k, top_p, min_p, seed, position, ids, mul, add, mask_row, wants_logprob
+    )
 
 
 def adjustments(seq: Sequence) -> Adjustments:

@@ -50,7 +50,7 @@ def sample(
         i32[B].
     """
     adjusted = ((sampling.adjust_mul != 1) | (sampling.adjust_add != 0)).any()
-    masked = ((sampling.mask_row != 0) | (sampling.pair_row != 0)).any()
+    masked = (sampling.mask_row != 0).any()
     drawn = (sampling.temperature > 0).any()
 
     def choose(logits: jax.Array) -> jax.Array:
@@ -87,8 +87,8 @@ def adjust(logits: jax.Array, sampling: Sampling, vocab: Vocab = WHOLE) -> jax.A
 def apply_masks(
     logits: jax.Array, mask_table: jax.Array, sampling: Sampling, vocab: Vocab = WHOLE
 ) -> jax.Array:
-    """Return logits with -inf where either of a row's two masks forbids the id."""
-    words = mask_table[sampling.mask_row] & mask_table[sampling.pair_row]
+    """Return logits with -inf where a row's mask forbids the id."""
+    words = mask_table[sampling.mask_row]
     if vocab.devices > 1:  # whose parts are whole words
         count = logits.shape[1] // 32
         words = jax.lax.dynamic_slice_in_dim(words, vocab.first_id(logits) // 32, count, axis=1)

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from sgjax.errors import GrammarError
-from sgjax.fsm.canonical import CanonicalGrammar, CanonicalPairs
+from sgjax.fsm.canonical import CanonicalGrammar
 from sgjax.fsm.grammar import FsmGrammar, Grammar, compile_choices, compile_tree
 from sgjax.fsm.guided import GuidedCompiler
 from sgjax.fsm.json_schema import JsonStyle, schema_to_tree
 from sgjax.fsm.kernels import Kernels
+from sgjax.fsm.pairs import CanonicalPairs
 from sgjax.fsm.parse import parse
 from sgjax.fsm.spec import CanonicalMaskSpec, GrammarSpec
 from sgjax.fsm.vocabulary import Vocabulary

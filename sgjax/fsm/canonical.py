@@ -3,8 +3,7 @@
 HOST. Imports its neighbours. A mask over all tokenisations lets a model spell a text in ways it
 never saw in training, and so shifts the distribution (paper, appendix B.3). Here a token may follow
 another only if the tokenizer writes the two side by side in some text, and only if the text can be
-finished so. Rows are worked out on demand, which costs time in states that allow much of the
-vocabulary.
+finished so. Rows are worked out on demand: in free text there is one for every token before.
 """
 
 import threading
@@ -15,73 +14,19 @@ from numpy.typing import NDArray
 
 from sgjax.errors import GrammarError
 from sgjax.fsm.grammar import FsmGrammar
-from sgjax.fsm.jump import encode_bytes
-from sgjax.fsm.kernels import Ints, RowStore
+from sgjax.fsm.kernels import Bools, Ints, RowStore
+from sgjax.fsm.pairs import CanonicalPairs, Tail
+from sgjax.fsm.portable import token_targets
 from sgjax.fsm.utf8 import ByteDfa
-from sgjax.fsm.vocabulary import Vocabulary, pack_ids, unpack_ids
-from sgjax.tokens.base import Tokenizer
-
-Tail = tuple[int, ...]
-"""The last two tokens, or more where they begin or end inside a character."""
-
-
-class CanonicalPairs:
-    """Which token may follow which.
-
-    Args:
-        tokenizer: decides.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._known: dict[tuple[int, ...], bool] = {}
-
-    def allows(self, tail: Tail, token: int) -> bool:
-        """Return whether some text is written with `token` right behind `tail`.
-
-        Two tokens before it are looked at, because white space is cut by what follows it: of
-        three spaces and a word the last space goes with the word.
-
-        While a character is incomplete everything is allowed: only its last byte can tell.
-        """
-        ids = (*tail, token)
-        found = self._known.get(ids)
-        if found is None:
-            found = self._known[ids] = self._test(ids)
-        return found
-
-    def follow(self, tail: Tail, token: int) -> Tail:
-        """Return the tail after one more token."""
-        ids = (*tail, token)
-        if self._is_whole(ids):
-            for length in range(2, len(ids)):
-                if self._is_whole(ids[-length:]):
-                    return ids[-length:]
-        return ids
-
-    def _test(self, ids: tuple[int, ...]) -> bool:
-        if not self._is_whole(ids):
-            return True
-        data = self._bytes(ids)
-        for after in (b"", b"a"):
-            written = encode_bytes(self._tokenizer, data + after)
-            if written is not None and tuple(written[: len(ids)]) == ids:
-                return True
-        return False
-
-    def _is_whole(self, ids: tuple[int, ...]) -> bool:
-        try:
-            self._bytes(ids).decode()
-        except UnicodeDecodeError:
-            return False
-        return True
-
-    def _bytes(self, ids: tuple[int, ...]) -> bytes:
-        return b"".join([self._tokenizer.token_bytes(i) for i in ids])
-
+from sgjax.fsm.vocabulary import Vocabulary, pack_ids
 
 State = tuple[int, Tail]
 """A state of the inner grammar, and the tail of the output."""
+
+_MANY = 256
+"""Tokens from which on all the vocabulary is looked at together."""
+_WITNESSES = 16
+"""Ways on that are tried to show that a state lives behind most tokens."""
 
 
 class CanonicalGrammar:
@@ -107,10 +52,10 @@ class CanonicalGrammar:
         self._pairs = pairs
         self._states: list[State] = [(inner.start, ())]
         self._numbers = {self._states[0]: 0}
-        self.store = RowStore(vocabulary.num_words, max_bytes)
-        self._row_numbers: dict[bytes, int] = {}
-        self._row_of: dict[int, int] = {}
+        self._max_bytes = max_bytes
+        self._begin_rows()
         self._alive: dict[State, bool] = {}
+        self._living: dict[int, Bools] = {}
         self._edges: dict[int, tuple[Ints, Ints]] = {}
         self._distance = _distances(inner)
         self._lock = threading.RLock()
@@ -139,6 +84,8 @@ class CanonicalGrammar:
         with self._lock:
             row = self._row_of.get(state)
             if row is None:
+                if self.store.is_full:  # free text has a row for every token that came before
+                    self._begin_rows()
                 row = self._row_of[state] = self._compute(*self._states[state])
             return row
 
@@ -166,25 +113,57 @@ class CanonicalGrammar:
         """Return whether the text may end here and no token can follow."""
         if not self.is_accepting(state):
             return False
-        row = self.mask_row(state)
-        return not (self.store.buffer[row] & ~self._vocabulary.end_row).any()
+        with self._lock:
+            row = self.mask_row(state)  # first: it may add to the store, or begin another
+            mask = self.store.rows[row]
+        return not (mask & ~self._vocabulary.end_row).any()
 
     def forced(self, state: int) -> tuple[bytes, frozenset[int] | None]:
         """See `Grammar`."""
         return self._inner.forced(self._states[state][0])
 
+    def _begin_rows(self) -> None:
+        """Keep rows in a new store; those that were handed out stay as they are in the old one."""
+        self.store = RowStore(self._vocabulary.num_words, self._max_bytes)
+        self._row_numbers: dict[bytes, int] = {}
+        self._row_of: dict[int, int] = {}
+
     def _compute(self, inner: int, tail: Tail) -> int:
         tokens, targets = self._successors(inner)
-        allowed = [
-            token
-            for token, target in zip(tokens.tolist(), targets.tolist(), strict=True)
-            if self._pairs.allows(tail, token)
-            and self._is_alive((target, self._pairs.follow(tail, token)))
-        ]
-        row = pack_ids(allowed, self._vocabulary.num_words)
+        if len(tokens) < _MANY:
+            allowed = np.array([self._pairs.allows(tail, t) for t in tokens.tolist()], np.bool_)
+        else:
+            allowed = self._pairs.row(tail)[tokens]
+        tokens, targets = tokens[allowed], targets[allowed]
+        row = pack_ids(tokens[self._are_alive(tail, tokens, targets)], self._vocabulary.num_words)
         if self._inner.is_accepting(inner):
             row |= self._vocabulary.end_row
         return self.store.add(row, self._row_numbers)
+
+    def _are_alive(self, tail: Tail, tokens: Ints, targets: Ints) -> Bools:
+        """Return which tokens behind a tail lead to states from which a text can be finished."""
+        alive = self._inner.dfa.table.accepting[targets]
+        if len(tokens) >= _MANY:
+            alone = self._pairs.alone(tail)[tokens]
+            for target in np.unique(targets[~alive]).tolist():
+                there = targets == target
+                alive |= there & alone & self._lives_behind(target)[tokens]
+        for at in np.flatnonzero(~alive).tolist():
+            token = int(tokens[at])
+            alive[at] = self._is_alive((int(targets[at]), self._pairs.follow(tail, token)))
+        return alive
+
+    def _lives_behind(self, inner: int) -> Bools:
+        """Return bool[V], tokens that as a tail surely let a text be finished from a state."""
+        living = self._living.get(inner)
+        if living is None:
+            living = np.zeros(self._pairs.num_ids, np.bool_)
+            for token, target in list(zip(*self._successors(inner), strict=True))[:_WITNESSES]:
+                behind = self._pairs.before(int(token))
+                if behind.any() and self._is_alive((int(target), (int(token),))):
+                    living |= behind
+            self._living[inner] = living
+        return living
 
     def _is_alive(self, state: State) -> bool:
         """Return whether a text can be finished canonically from a state.
@@ -222,13 +201,9 @@ class CanonicalGrammar:
         """Return the tokens allowed in a state and where they lead, nearest to the end first."""
         found = self._edges.get(inner)
         if found is None:
-            row = self._inner.mask_row(inner)
-            tokens = unpack_ids(self._inner.rows[row] & ~self._vocabulary.end_row)
-            targets = np.array(
-                [self._inner.advance(inner, t) for t in tokens.tolist()], np.int32
-            ).reshape(-1)
+            tokens, targets = token_targets(self._vocabulary.trie, self.dfa.table, inner)
             order = np.argsort(self._distance[targets], kind="stable")
-            found = tokens[order].astype(np.int32), targets[order]
+            found = tokens[order], targets[order].astype(np.int32)
             self._edges[inner] = found
         return found
 

@@ -139,6 +139,11 @@ class RowStore:
         """Return the storage, free rows included."""
         return self._data
 
+    @property
+    def is_full(self) -> bool:
+        """Return whether the size budget leaves no room for another row."""
+        return self.count >= self._max_rows
+
     def add(self, row: NDArray[np.uint32], numbers: dict[bytes, int]) -> int:
         """Return the number of a row, which is stored if it is new.
 

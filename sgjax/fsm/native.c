@@ -49,6 +49,29 @@ typedef struct {
     uint8_t *accepting;
 } Subsets;
 
+static uint64_t set_hash(const int32_t *set, int64_t len) {
+    uint64_t h = 1469598103934665603ull;
+    for (int64_t i = 0; i < len; i++) h = (h ^ (uint64_t)set[i]) * 1099511628211ull;
+    return h ^ (h >> 31);
+}
+
+/* Make room in the table of hashes for twice as many sets; return 0 where memory ends. */
+static int grow_table(Subsets *s) {
+    int64_t len = 2 * s->table_len;
+    int32_t *table = malloc((size_t)len * sizeof *table);
+    if (!table) return 0;
+    memset(table, 0xFF, (size_t)len * sizeof *table);
+    for (int32_t i = 0; i < s->count; i++) {
+        int64_t at = (int64_t)set_hash(s->pool + s->first[i], s->first[i + 1] - s->first[i]);
+        for (at &= len - 1; table[at] >= 0;) at = (at + 1) & (len - 1);
+        table[at] = i;
+    }
+    free(s->table);
+    s->table = table;
+    s->table_len = len;
+    return 1;
+}
+
 /* Close `n` seeds under epsilon, look the set up or enter it; return its number. */
 static int32_t intern(Subsets *s, const int32_t *seeds, int64_t n) {
     int64_t base = s->pool_len, top = 0;
@@ -82,9 +105,7 @@ static int32_t intern(Subsets *s, const int32_t *seeds, int64_t n) {
     }
     int64_t len = s->pool_len - base;
     sort_ints(s->pool + base, len);
-    uint64_t h = 1469598103934665603ull;
-    for (int64_t i = 0; i < len; i++) h = (h ^ (uint64_t)s->pool[base + i]) * 1099511628211ull;
-    int64_t at = (int64_t)(h ^ (h >> 31)) & (s->table_len - 1);
+    int64_t at = (int64_t)set_hash(s->pool + base, len) & (s->table_len - 1);
     for (; s->table[at] >= 0; at = (at + 1) & (s->table_len - 1)) {
         int32_t other = s->table[at];
         int64_t start = s->first[other];
@@ -98,7 +119,8 @@ static int32_t intern(Subsets *s, const int32_t *seeds, int64_t n) {
     s->table[at] = s->count;
     s->accepting[s->count] = accepts;
     s->first[s->count + 1] = s->pool_len;
-    return s->count++;
+    if (2 * (int64_t)++s->count > s->table_len && !grow_table(s)) return OUT_OF_MEMORY;
+    return s->count - 1;
 }
 
 /* Return the number of states; trans[max_states * C] is -1 where nothing matches. */
@@ -112,7 +134,7 @@ int64_t determinize(int32_t num_states, int32_t start, int32_t final, const int3
     s.max_states = max_states;
     s.accepting = accepting;
     s.pool_cap = 4096;
-    for (s.table_len = 64; s.table_len < 2 * (int64_t)max_states + 2;) s.table_len *= 2;
+    s.table_len = 256;
     s.stamp = calloc((size_t)num_states, sizeof(int32_t));
     s.stack = malloc((size_t)num_states * sizeof(int32_t));
     s.pool = malloc((size_t)s.pool_cap * sizeof(int32_t));
@@ -319,7 +341,7 @@ done:
 typedef struct {
     const uint8_t *node_class, *live;
     const int32_t *skip, *token_first, *token_ids;
-    int32_t C, count, num_tokens;
+    int32_t num_nodes, C, count, num_tokens;
     int32_t *arena, arena_len, *starts; /* scratch: node lists; C + 1 counters a level */
     uint8_t *out_class;
     int16_t *out_depth;
@@ -332,7 +354,7 @@ static void merge_children(Merge *m, int32_t at, int32_t n, int32_t depth) {
     memset(starts, 0, ((size_t)m->C + 1) * sizeof(int32_t));
     for (int pass = 0; pass < 2; pass++) {
         for (int32_t k = 0; k < n; k++) {
-            int32_t node = m->arena[at + k], end = m->skip[node];
+            int32_t node = m->arena[at + k], end = node < 0 ? m->num_nodes : m->skip[node];
             for (int32_t child = node + 1; child < end; child = m->skip[child]) {
                 uint8_t c = m->node_class[child];
                 if (!m->live[c]) continue;
@@ -340,6 +362,7 @@ static void merge_children(Merge *m, int32_t at, int32_t n, int32_t depth) {
                 else starts[c + 1]++, total++;
             }
         }
+        if (!total) return;
         if (!pass)
             for (int32_t c = 0; c < m->C; c++) starts[c + 1] += starts[c];
     }
@@ -362,19 +385,19 @@ static void merge_children(Merge *m, int32_t at, int32_t n, int32_t depth) {
     m->arena_len = base;
 }
 
-/* Return the number of merged nodes. `skip` has a root before the trie's nodes: node 0. */
+/* Return the number of merged nodes. */
 int64_t merge_trie(int32_t num_nodes, const uint8_t *node_class, const int32_t *skip,
                    const int32_t *token_first, const int32_t *token_ids, int32_t C,
                    const uint8_t *live, int32_t max_depth, uint8_t *out_class, int16_t *out_depth,
                    int32_t *out_skip, int32_t *out_first, int32_t *out_ids) {
-    Merge m = {node_class, live, skip, token_first, token_ids, C, 0, 0, NULL, 0, NULL,
+    Merge m = {node_class, live, skip, token_first, token_ids, num_nodes, C, 0, 0, NULL, 0, NULL,
                out_class,  out_depth, out_skip, out_first, out_ids};
     /* Every node is in one list of each level at most, and levels nest along one path. */
     m.arena = malloc(((size_t)num_nodes + 1) * sizeof(int32_t));
     m.starts = malloc(((size_t)max_depth + 2) * ((size_t)C + 1) * sizeof(int32_t));
     int64_t result = OUT_OF_MEMORY;
     if (m.arena && m.starts) {
-        m.arena[0] = 0;
+        m.arena[0] = -1; /* the root, whose children are the first nodes */
         m.arena_len = 1;
         merge_children(&m, 0, 1, 0);
         out_first[m.count] = m.num_tokens;

@@ -99,7 +99,7 @@ class NativeKernels:
             trie.depth, trie.skip, trie.token_first, trie.token_ids,
         )  # fmt: skip
         if len(states) >= _MERGE_FROM:
-            node_class, depth, skip, token_first, token_ids = self._merged(trie, table)
+            node_class, depth, skip, token_first, token_ids = self._merged(trie, table, node_class)
         mask_of = np.empty(len(states), np.int32)
         count = ctypes.c_int32(store.count)
         done = 0
@@ -134,13 +134,11 @@ class NativeKernels:
                 store.grow()
         return mask_of
 
-    def _merged(self, trie: Trie, table: ByteTable) -> tuple[NDArray[Any], ...]:
+    def _merged(
+        self, trie: Trie, table: ByteTable, node_class: NDArray[np.uint8]
+    ) -> tuple[NDArray[Any], ...]:
         """Return the trie with equal classes merged: class, depth, skip, token_first, token_ids."""
         n, C = len(trie.byte), table.delta.shape[1]
-        # A root before the first node, so that all nodes have a parent.
-        node_class = np.concatenate([np.zeros(1, np.uint8), table.byte_class[trie.byte]])
-        skip = np.concatenate([[n], trie.skip]).astype(np.int32) + 1
-        token_first = np.concatenate([[0], trie.token_first]).astype(np.int32)
         live = (table.delta != DEAD).any(axis=0)
         outs = (
             np.empty(n, np.uint8), np.empty(n, np.int16), np.empty(n, np.int32),
@@ -148,10 +146,10 @@ class NativeKernels:
         )  # fmt: skip
         count = _check_memory(
             self._lib.merge_trie(
-                n + 1,
+                n,
                 _at(node_class),
-                _at(skip),
-                _at(token_first),
+                _at(trie.skip),
+                _at(trie.token_first),
                 _at(trie.token_ids),
                 C,
                 _at(live),

@@ -130,31 +130,46 @@ class _Closures:
         return [frozenset(targets) for targets in by_class]
 
 
-def _mask(
-    trie: Trie, node_class: NDArray[np.uint8], table: ByteTable, state: int,
-    end_row: NDArray[np.uint32],
-) -> NDArray[np.uint32]:  # fmt: skip
-    """Return the mask of one state; all live nodes of one depth are advanced at once."""
+def token_targets(
+    trie: Trie, table: ByteTable, state: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the tokens that a state allows, and the states they lead to."""
+    return _walk(trie, table.byte_class[trie.byte[trie.order]], table, state)
+
+
+def _walk(
+    trie: Trie, node_class: NDArray[np.uint8], table: ByteTable, state: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """As `token_targets`; all live nodes of one depth are advanced at once."""
     nodes = np.arange(trie.child_first[0])
     states = np.full(len(nodes), state)
-    allowed = []
+    tokens, targets = [trie.token_ids[:0]], [states[:0]]
     while len(nodes):
         step = table.delta[table.row_of[states], node_class[nodes]]
         live = step != DEAD
         nodes, states = nodes[live], (states + step)[live]
         old = trie.order[nodes]
-        allowed.append(_ranges(trie.token_first[old], trie.token_first[old + 1]))
+        first, past = trie.token_first[old], trie.token_first[old + 1]
+        tokens.append(trie.token_ids[ranges(first, past)])
+        targets.append(np.repeat(states, past - first))
         first, past = trie.child_first[nodes], trie.child_first[nodes + 1]
         states = np.repeat(states, past - first)
-        nodes = _ranges(first, past)
+        nodes = ranges(first, past)
+    return np.concatenate(tokens), np.concatenate(targets)
+
+
+def _mask(
+    trie: Trie, node_class: NDArray[np.uint8], table: ByteTable, state: int,
+    end_row: NDArray[np.uint32],
+) -> NDArray[np.uint32]:  # fmt: skip
+    """Return the mask of one state."""
     bits = np.zeros(32 * len(end_row), np.uint8)
-    if allowed:
-        bits[trie.token_ids[np.concatenate(allowed)]] = 1
+    bits[_walk(trie, node_class, table, state)[0]] = 1
     row = np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
     return row | end_row if table.accepting[state] else row
 
 
-def _ranges(first: NDArray[np.integer], past: NDArray[np.integer]) -> NDArray[np.int64]:
+def ranges(first: NDArray[np.integer], past: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return the integers of all ranges [first[i], past[i]), one after the other."""
     counts = (past - first).astype(np.int64)
     total = int(counts.sum())
@@ -179,7 +194,7 @@ def reaching(trans: Ints, accepting: Bools) -> Bools:
     alive = accepting.copy()
     frontier = np.flatnonzero(alive)
     while len(frontier):
-        found = np.unique(sources[_ranges(first[frontier], first[frontier + 1])])
+        found = np.unique(sources[ranges(first[frontier], first[frontier + 1])])
         frontier = found[~alive[found]]
         alive[frontier] = True
     return alive

@@ -54,10 +54,10 @@ class Vocabulary:
         return lone
 
 
-def pack_ids(ids: Sequence[int], num_words: int) -> NDArray[np.uint32]:
+def pack_ids(ids: Sequence[int] | NDArray[np.integer], num_words: int) -> NDArray[np.uint32]:
     """Return the mask u32[num_words] with the bits of `ids` set."""
     bits = np.zeros(32 * num_words, np.uint8)
-    bits[list(ids)] = 1
+    bits[np.asarray(ids, np.int64)] = 1
     return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
 
 

@@ -133,7 +133,6 @@ class Sampling:
         adjust_mul: f32[B, Q] repetition penalty: positive logits are divided, negative multiplied.
         adjust_add: f32[B, Q] added after that: frequency and presence penalties, bias, -inf.
         mask_row: i32[B] row of the mask table; 0 allows everything.
-        pair_row: i32[B] second row, and-ed with the first (canonical masks); 0 allows everything.
         wants_logprob: bool[B] whether the sampled id's log-probability is wanted; where no row
             wants one, none is computed.
     """
@@ -148,7 +147,6 @@ class Sampling:
     adjust_mul: jax.Array
     adjust_add: jax.Array
     mask_row: jax.Array
-    pair_row: jax.Array
     wants_logprob: jax.Array
 
 

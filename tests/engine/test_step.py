@@ -53,7 +53,6 @@ def greedy(rows):
         adjust_mul=np.ones((rows, 2), np.float32),
         adjust_add=np.zeros((rows, 2), np.float32),
         mask_row=np.zeros(rows, np.int32),
-        pair_row=np.zeros(rows, np.int32),
         wants_logprob=np.arange(rows) == 0,
     )
 

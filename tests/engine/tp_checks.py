@@ -79,7 +79,7 @@ class Split:
 
 SETTINGS: dict[str, dict[str, object]] = {
     "greedy": {},
-    "masked": {"mask_row": 1, "pair_row": 2},
+    "masked": {"mask_row": 1},
     "penalties": {"adjust": True},
     "warm": {"temperature": 0.9},
     "top_k": {"temperature": 0.9, "top_k": 5},
@@ -98,7 +98,7 @@ def sampled(degree: int) -> dict[str, list[list[float]]]:
     rng = np.random.default_rng(3)
     logits = rng.normal(0, 2, (ROWS, IDS)).astype(np.float32)
     logits[:, 700] = logits[:, 3000] = logits.max(axis=1)  # ties on different devices
-    masks = rng.integers(0, 1 << 32, (3, IDS // 32), dtype=np.uint32)
+    masks = rng.integers(0, 1 << 32, (2, IDS // 32), dtype=np.uint32)
     masks[0] = 0xFFFFFFFF
 
     @jax.jit
@@ -126,7 +126,7 @@ def settings(rng: np.random.Generator | None, changes: dict[str, object]) -> Sam
     """Return how all rows sample: greedily but for the changes, each row with a seed of its own."""
     plain = {
         "temperature": 0.0, "top_k": IDS, "top_p": 1.0, "min_p": 0.0, "position": 7,
-        "mask_row": 0, "pair_row": 0, "wants_logprob": True,
+        "mask_row": 0, "wants_logprob": True,
     }  # fmt: skip
     values = {name: changes.get(name, value) for name, value in plain.items()}
     types = {bool: np.bool_, int: np.int32, float: np.float32}

@@ -17,13 +17,32 @@ TEXT = [
     "Zürich – 東京 is nice 😀 today, très café naïve, Ελλάδα, Москва, 東京都 京都 😀😃",
     "  indented   text\n\n\nwith\tgaps  and \r\n lines 's 't 'll don't can't we'll",
 ]
+LATER_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 @functools.cache
 def byte_level(size: int = 600) -> FastTokenizer:
     """Return a byte-level BPE tokenizer (GPT-2's kind); id 0 ends a text, id 1 is special."""
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    return _trained(size, words, None)
+
+
+@functools.cache
+def composing(size: int = 600) -> FastTokenizer:
+    """Return a byte-level tokenizer of a later kind (Qwen's): other words, and text in NFC."""
+    cut = pre_tokenizers.Split(tokenizers.Regex(LATER_WORDS), behavior="isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return _trained(size, pre_tokenizers.Sequence([cut, to_bytes]), normalizers.NFC())
+
+
+def _trained(size, words, normalizer) -> FastTokenizer:
     backend = tokenizers.Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    backend.pre_tokenizer = words
+    if normalizer is not None:
+        backend.normalizer = normalizer
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,

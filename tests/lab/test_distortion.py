@@ -14,11 +14,12 @@ from scipy import stats
 
 import sgjax as sgl
 from sgjax.errors import ConfigError
-from sgjax.fsm.canonical import CanonicalGrammar, CanonicalPairs
+from sgjax.fsm.canonical import CanonicalGrammar
 from sgjax.fsm.grammar import compile_regex
 from sgjax.fsm.jump import NoJump, StableTokens
 from sgjax.fsm.kernels import Budget
 from sgjax.fsm.language import list_texts
+from sgjax.fsm.pairs import CanonicalPairs
 from sgjax.fsm.portable import PortableKernels
 from sgjax.fsm.vocabulary import Vocabulary, unpack_ids
 from sgjax.lab.metrics import METRICS

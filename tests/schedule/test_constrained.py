@@ -8,10 +8,11 @@ import pytest
 
 from sgjax.cache import InsertReason, LruSpec, PagePool, TreeSpec, build_cache
 from sgjax.errors import ConfigError, UnsupportedBackend
-from sgjax.fsm.canonical import CanonicalGrammar, CanonicalPairs
+from sgjax.fsm.canonical import CanonicalGrammar
 from sgjax.fsm.grammar import compile_regex
 from sgjax.fsm.jump import NoJump, PlainString, Retokenize, StableTokens
 from sgjax.fsm.kernels import Budget
+from sgjax.fsm.pairs import CanonicalPairs
 from sgjax.fsm.portable import PortableKernels
 from sgjax.fsm.vocabulary import Vocabulary
 from sgjax.schedule import (
