@@ -124,7 +124,8 @@ class Engine:
             sampling_params: a dict for all prompts, or a list of one per prompt.
             input_ids: token ids instead of `prompt`.
             image_data: images; refused unless the model sees.
-            return_logprob: report log-probabilities of output tokens.
+            return_logprob: report log-probabilities of output tokens; None of those that a jump
+                appended, which nobody drew.
             logprob_start_len: with it, prompt log-probabilities from this index on; -1 reports
                 none. The first entry's is None.
             top_logprobs_num: with it, likeliest alternatives to report beside each, at most 32.

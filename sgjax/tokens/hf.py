@@ -34,10 +34,16 @@ def tokenizer_from_folder(folder: Path) -> FastTokenizer:
     """
     config = _json(folder / "tokenizer_config.json")
     path = folder / "tokenizer.json"
-    if path.exists():
-        return _from_json(path, config)
-    if (folder / "tokenizer.model").exists():
-        return _from_sentencepiece(folder, config)
+    try:
+        if path.exists():
+            return _from_json(path, config)
+        if (folder / "tokenizer.model").exists():
+            return _from_sentencepiece(folder, config)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ModelLoadError(
+            f"{folder}: the configs beside the tokenizer say something of another kind than is "
+            f"expected ({error!r}); download the folder again"
+        ) from None
     raise ModelLoadError(
         f"{folder} holds neither tokenizer.json nor tokenizer.model; copy the tokenizer's files "
         "into it"
@@ -138,6 +144,9 @@ def _end_ids(folder: Path, tokenizer_end: int | None) -> frozenset[int]:
     ):
         stated = source.get("eos_token_id")
         ends.update(stated if isinstance(stated, list) else [] if stated is None else [stated])
+    for end in ends:
+        if not isinstance(end, int):
+            raise TypeError(f"eos_token_id is {end!r}")
     return frozenset(ends)
 
 

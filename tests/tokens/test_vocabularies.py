@@ -286,6 +286,24 @@ def test_damaged_or_missing_tokenizers_are_explained(
         tokenizer_from_folder(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"tokenizer_config": {"eos_token": {"text": "</s>"}}},
+        {"tokenizer_config": {"chat_template": [{"name": "default"}]}},
+        {"config": {"eos_token_id": "2"}},
+        {"config": {"text_config": "none"}},
+        {"generation_config": {"eos_token_id": [2, None]}},
+    ],
+    ids=str,
+)
+def test_configs_of_another_kind_are_explained(
+    backend: tokenizers.Tokenizer, tmp_path: Path, configs: dict[str, Any]
+) -> None:
+    with pytest.raises(ModelLoadError, match="another kind than is expected"):
+        tokenizer_from_folder(write_folder(tmp_path, backend, **configs))
+
+
 def test_wordpiece_is_refused_by_name(tmp_path: Path) -> None:
     write_folder(tmp_path, tokenizers.Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")))
     with pytest.raises(ModelLoadError, match="'WordPiece' kind"):
