@@ -42,7 +42,8 @@ def use_large_pages(arrays: Any) -> int:
 def _filled(arrays: Any) -> dict[int, int]:
     """Return how many bytes of arrays lie in each large page of the address space."""
     filled: dict[int, int] = defaultdict(int)
-    for array in jax.tree.leaves(jax.block_until_ready(arrays)):
+    for array in jax.tree.leaves(arrays):
+        array.block_until_ready()
         for shard in array.addressable_shards:
             start = shard.data.unsafe_buffer_pointer()
             end = start + shard.data.nbytes

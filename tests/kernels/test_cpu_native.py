@@ -2,15 +2,21 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgjax.engine.engine import Engine
+from sgjax.engine.runs import Member, plan_runs
 from sgjax.errors import UnsupportedBackend
 from sgjax.kernels import native
 from sgjax.kernels.cpu_native import CpuNativeAttention, cpu_native_attention
 from sgjax.kernels.select import select_attention
+from tests.engine.test_runs import Node
+from tests.kernels.ragged import dense_attention, pack
 from tests.kernels.test_attention import BOUNDARIES, Extend, check, ragged
 
 pytestmark = pytest.mark.skipif(
@@ -55,6 +61,37 @@ def test_cpu_native_in_bfloat16_stays_within_two_percent(page_size, head_dim):
 def test_products_of_pairs_serve_every_grouping_and_head_dim(groups, head_dim):
     best = cpu_native_attention(16)
     check(BOUNDARIES, 16, 2, groups, "bfloat16", best, tolerance=2e-2, head_dim=head_dim)
+
+
+@pytest.mark.parametrize("shared", [0, 192])
+def test_long_contexts_in_bfloat16_equal_dense_attention(shared):
+    """Decodes and blocks over several tiles of tokens, the first ones attended once for all."""
+    S, D, G, BQ, K, H, HD = 16, 3, 2, 16, 2, 6, 64
+    first = tuple(range(1, 13))
+    ranges = [(199, 200), (330, 331), (255, 256), (200, 231)]
+    extends = [Extend((*first, *range(13 + 10 * i, 23 + 10 * i)), *r) for i, r in enumerate(ranges)]
+    packed = pack(extends, S, D, G, BQ, 22)
+    layout, T = packed.layout, D + G * BQ
+    if shared:
+        top = Node(1, shared, first)
+        members = [Member(row, row, 1, (top,)) for row in range(3)] + [Member(3, 3, 31, (top,))]
+        layout = dataclasses.replace(layout, shared=plan_runs(members, T, D + G, 64))
+        assert layout.shared.own_start[:4].tolist() == [shared] * 4
+    rng = np.random.default_rng(0)
+    pools = [rng.standard_normal((60 * S, K * HD)).astype(jnp.bfloat16) for _ in "kv"]
+    q, k, v = (3 * rng.standard_normal((T, h, HD)).astype(jnp.bfloat16) for h in (H, K, K))
+    got, *after = jax.jit(cpu_native_attention(S))(
+        q, k, v, *(x.view(np.uint16) for x in pools), layout
+    )
+    for e, at in zip(extends, packed.places, strict=True):
+        index = np.arange(e.end)
+        slots = np.array(e.pages)[index // S] * S + index % S
+        keys, values = (
+            np.asarray(x).view(jnp.bfloat16)[slots].reshape(-1, K, HD).astype(np.float32)
+            for x in after
+        )
+        want = dense_attention(np.float32(q[at]), keys, values, e.start)
+        np.testing.assert_allclose(np.float32(got[at]), want, rtol=2e-2, atol=2e-2)
 
 
 def test_cpu_native_gives_zeros_for_an_empty_batch():

@@ -25,6 +25,7 @@ constexpr int kVectors = kTile / W;  // of scores of a row
 constexpr int kFew = 4;              // rows
 constexpr int kRowBlock = 6;
 constexpr int64_t kTogether = 64;  // columns of values added up at a time
+constexpr float kNever = -1e30f;  // a score below all others that is still a number
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.69314718f;
 
 inline __m512bh pairs(const uint16_t* p) { return (__m512bh)_mm512_loadu_si512(p); }
@@ -35,13 +36,12 @@ inline __m512bh both(const uint16_t* p) {  // one pair, in every lane
 }
 inline __m512 dot(__m512 sum, __m512bh a, __m512bh b) { return _mm512_dpbf16_ps(sum, a, b); }
 
-// 2^x for -150 <= x <= 0, to what is left of it in bfloat16 and more.
+// 2^x for finite x <= 0, to 1 in 9,000; rounding to bfloat16 then adds ten times as much.
 inline __m512 exp2_(__m512 x) {
   const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   const __m512 r = _mm512_sub_ps(x, n);
-  __m512 p = _mm512_set1_ps(1.33952829e-3f);
-  for (float c : {9.61844623e-3f, 5.55036627e-2f, 2.40226477e-1f, 6.93147182e-1f, 1.0f})
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
+  __m512 p = _mm512_set1_ps(0.05500729f);
+  for (float c : {0.24220692f, 0.69328266f, 1.0f}) p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
   return _mm512_scalef_ps(p, n);
 }
 
@@ -50,36 +50,36 @@ inline __m512 exp2_(__m512 x) {
 struct State {
   int64_t M;
   float unit;  // from a product of query and key to a score
+  const int32_t* limits;                        // [M]
   uint16_t *queries, *keys, *values, *weights;  // [rows, D], turned, woven, [6, kTile]
   float *acc, *top, *total, *scores;            // [rows, D], [rows], [rows, W], [6, kTile]
 };
 
-// Turn scores into weights 2^(score - top), rescale what was summed before. Lanes from `seen` on
+// Turn products into weights 2^(score - top), rescale what was summed before. Tokens from `seen` on
 // get no weight.
 inline void soften(const State& s, int64_t D, int64_t row, int64_t seen, __m512* x, int count,
                    uint16_t* weights) {
-  __m512 most = _mm512_set1_ps(-INFINITY);
-  __mmask16 lanes[kVectors];
-  for (int v = 0; v < count; ++v) {
-    const int64_t left = std::clamp<int64_t>(seen - v * W, 0, W);
-    lanes[v] = __mmask16((1u << left) - 1);
-    x[v] = _mm512_mul_ps(x[v], _mm512_set1_ps(s.unit));
-    most = _mm512_mask_max_ps(most, lanes[v], most, x[v]);
+  if (seen < count * W) {
+    for (int v = 0; v < count; ++v) {
+      const int64_t left = std::clamp<int64_t>(seen - v * W, 0, W);
+      x[v] = _mm512_mask_mov_ps(_mm512_set1_ps(kNever), __mmask16((1u << left) - 1), x[v]);
+    }
   }
-  const float top = std::max(s.top[row], _mm512_reduce_max_ps(most));
+  __m512 most = x[0];
+  for (int v = 1; v < count; ++v) most = _mm512_max_ps(most, x[v]);
+  const float highest = _mm512_reduce_max_ps(most) * s.unit;
   __m512 total = _mm512_loadu_ps(s.total + row * W);
-  if (top > s.top[row]) {
-    const __m512 decay = exp2_(_mm512_set1_ps(std::max(s.top[row] - top, -150.0f)));
+  if (highest > s.top[row]) {
+    const __m512 decay = exp2_(_mm512_set1_ps(s.top[row] - highest));
     total = _mm512_mul_ps(total, decay);
     float* acc = s.acc + row * D;
     for (int64_t d = 0; d < D; d += W)
       _mm512_storeu_ps(acc + d, _mm512_mul_ps(_mm512_loadu_ps(acc + d), decay));
-    s.top[row] = top;
+    s.top[row] = highest;
   }
+  const __m512 unit = _mm512_set1_ps(s.unit), top = _mm512_set1_ps(s.top[row]);
   for (int v = 0; v < count; ++v) {
-    const __m512 below = _mm512_sub_ps(x[v], _mm512_set1_ps(top));
-    x[v] = exp2_(_mm512_max_ps(below, _mm512_set1_ps(-150.0f)));
-    x[v] = _mm512_maskz_mov_ps(lanes[v], x[v]);
+    x[v] = exp2_(_mm512_fmsub_ps(x[v], unit, top));
     total = _mm512_add_ps(total, x[v]);
     _mm256_storeu_si256((__m256i*)(weights + v * W), (__m256i)_mm512_cvtneps_pbh(x[v]));
   }
@@ -144,10 +144,6 @@ struct Tile {
 };
 
 inline void soon(const uint16_t* p) { __builtin_prefetch(p, 0, 2); }
-
-int64_t seen_of(const Task& task, const Tile& t, int64_t token) {
-  return std::clamp<int64_t>(task.limits[token] - t.start, 0, t.n);
-}
 
 // R rows of one token.
 template <int R>
@@ -252,7 +248,7 @@ void some(const State& s, int64_t D, int64_t row, const int64_t* seen, const Til
   }
 }
 
-void many(const State& s, int64_t D, int64_t Q, int64_t head, const Task& task, const Tile& t) {
+void many(const State& s, int64_t D, int64_t head, const Tile& t) {
   const int count = int((t.n + W - 1) / W);
   for (int v = 0; v < count; ++v)
     for (int64_t d = 0; d < D; d += 2 * W) {
@@ -271,7 +267,8 @@ void many(const State& s, int64_t D, int64_t Q, int64_t head, const Task& task, 
   for (int64_t m = 0; m < s.M; m += kRowBlock) {
     const int64_t rows = std::min<int64_t>(kRowBlock, s.M - m), row = head * s.M + m;
     int64_t seen[kRowBlock];
-    for (int64_t r = 0; r < rows; ++r) seen[r] = seen_of(task, t, (m + r) / Q);
+    for (int64_t r = 0; r < rows; ++r)
+      seen[r] = std::clamp<int64_t>(s.limits[m + r] - t.start, 0, t.n);
     switch (rows) {
       case 1: some<1>(s, D, row, seen, t); break;
       case 2: some<2>(s, D, row, seen, t); break;
@@ -284,7 +281,7 @@ void many(const State& s, int64_t D, int64_t Q, int64_t head, const Task& task, 
 }
 
 void run(const Call& call, const Task& task, const State& s) {
-  const int64_t K = call.K, D = call.D, S = call.S, Q = call.H / K;
+  const int64_t K = call.K, D = call.D, S = call.S;
   const auto* k_pool = static_cast<const uint16_t*>(call.k_pool);
   const auto* v_pool = static_cast<const uint16_t*>(call.v_pool);
   const int32_t* pages = call.table + task.row * call.P;
@@ -315,29 +312,41 @@ void run(const Call& call, const Task& task, const State& s) {
         case 2: few<2>(s, D, h * s.M, t); break;
         case 3: few<3>(s, D, h * s.M, t); break;
         case 4: few<4>(s, D, h * s.M, t); break;
-        default: many(s, D, Q, h, task, t);
+        default: many(s, D, h, t);
       }
     }
     std::copy_n(at + kTile, kTile, at);
   }
 }
 
-// A task's row: its query head and its token, an index into the task's.
-struct Place {
-  int64_t head, token;
-};
-
-Place place(const Call& call, const Task& task, const State& s, int64_t row) {
-  const int64_t Q = call.H / call.K, m = row % s.M;
-  return {(task.head + row / s.M) * Q + m % Q, m / Q};
+// Call f(row, query head, index of the token in the task) for all rows of a task.
+template <typename F>
+inline void each_row(const Call& call, const Task& task, F f) {
+  const int64_t Q = call.H / call.K;
+  int64_t row = 0;
+  for (int64_t head = task.head; head < task.head + task.num_heads; ++head)
+    for (int64_t token = 0; token < task.num_tokens; ++token)
+      for (int64_t q = 0; q < Q; ++q) f(row++, head * Q + q, token);
 }
 
-void finish(const Call& call, const Task& task, const Partials& partials, const State& s,
-            int64_t rows) {
+void begin(const Call& call, const Task& task, const State& s) {
+  const auto* queries = static_cast<const uint16_t*>(call.q);
   const int64_t D = call.D;
-  for (int64_t row = 0; row < rows; ++row) {
-    const Place p = place(call, task, s, row);
-    const int64_t slot = task.slots[p.token], at = slot * call.H + p.head;
+  each_row(call, task, [&](int64_t row, int64_t head, int64_t token) {
+    const uint16_t* q = queries + (task.tokens[token] * call.H + head) * D;
+    for (int64_t d = 0; d < D; d += 2 * W)
+      _mm512_storeu_si512(s.queries + row * D + d, _mm512_loadu_si512(q + d));
+    for (int64_t d = 0; d < D; d += W)
+      _mm512_storeu_ps(s.acc + row * D + d, _mm512_setzero_ps());
+    _mm512_storeu_ps(s.total + row * W, _mm512_setzero_ps());
+    s.top[row] = kNever;
+  });
+}
+
+void finish(const Call& call, const Task& task, const Partials& partials, const State& s) {
+  const int64_t D = call.D;
+  each_row(call, task, [&](int64_t row, int64_t head, int64_t token) {
+    const int64_t slot = task.slots[token], at = slot * call.H + head;
     const float total = _mm512_reduce_add_ps(_mm512_loadu_ps(s.total + row * W));
     if (slot >= 0) {
       partials.top[at] = s.top[row] * kLn2;
@@ -347,14 +356,14 @@ void finish(const Call& call, const Task& task, const Partials& partials, const 
       __m512 x[2];
       unweave(s.acc + row * D + d, slot < 0 ? 1.0f / total : 1.0f, x);
       if (slot < 0) {
-        auto* out = static_cast<uint16_t*>(call.out) + (task.tokens[p.token] * call.H + p.head) * D;
+        auto* out = static_cast<uint16_t*>(call.out) + (task.tokens[token] * call.H + head) * D;
         _mm512_storeu_si512(out + d, (__m512i)_mm512_cvtne2ps_pbh(x[1], x[0]));
       } else {
         _mm512_storeu_ps(partials.acc + at * D + d, x[0]);
         _mm512_storeu_ps(partials.acc + at * D + d + W, x[1]);
       }
     }
-  }
+  });
 }
 
 }  // namespace
@@ -367,7 +376,7 @@ void attend(const Call& call, const Task& task, const Partials& partials) {
   s.M = task.num_tokens * (call.H / call.K);
   s.unit = kLog2e / std::sqrt(float(D));
   const int64_t rows = s.M * task.num_heads;
-  scratch.reset(rows * (2 * D + W + 1) + kRowBlock * 2 * kTile + 2 * kTile * D + 8 * 16);
+  scratch.reset(rows * (2 * D + W + 1) + s.M + kRowBlock * 2 * kTile + 2 * kTile * D + 9 * 16);
   auto narrow = [&](int64_t n) { return reinterpret_cast<uint16_t*>(scratch.take((n + 1) / 2)); };
   s.queries = narrow(rows * D);
   s.keys = narrow(kTile * D);
@@ -377,16 +386,12 @@ void attend(const Call& call, const Task& task, const Partials& partials) {
   s.top = scratch.take(rows);
   s.total = scratch.take(rows * W);
   s.scores = scratch.take(kRowBlock * kTile);
-  for (int64_t row = 0; row < rows; ++row) {
-    const Place p = place(call, task, s, row);
-    const auto* q = static_cast<const uint16_t*>(call.q);
-    std::copy_n(q + (task.tokens[p.token] * call.H + p.head) * D, D, s.queries + row * D);
-  }
-  std::fill_n(s.acc, rows * D, 0.0f);
-  std::fill_n(s.total, rows * W, 0.0f);
-  std::fill_n(s.top, rows, -INFINITY);
+  auto* limits = reinterpret_cast<int32_t*>(scratch.take(s.M));
+  for (int64_t m = 0; m < s.M; ++m) limits[m] = task.limits[m / (call.H / call.K)];
+  s.limits = limits;
+  begin(call, task, s);
   run(call, task, s);
-  finish(call, task, partials, s, rows);
+  finish(call, task, partials, s);
 }
 
 void merge(const Call& call, const Partials& partials, int64_t token, int64_t first,
