@@ -163,7 +163,9 @@ class SglFunction:
         from sgjax.lang.compiler.tracer import current_tracer
 
         options, common = self.split((), kwargs, complete=False)
-        rows = [self._row(common, row) for row in batch_arguments]
+        rows = [
+            self.arguments((), {**common, **checked_row(self.name, row)}) for row in batch_arguments
+        ]
         if (tracer := current_tracer()) is not None:
             tracer.refuse_settings(backend=backend, fork=fork)
             traced: list[Any] = [tracer.call(self, row, options) for row in rows]
@@ -241,13 +243,6 @@ class SglFunction:
         """Return how a run with these options executes."""
         return run_settings(options, stream, backend, fork, self.num_api_spec_tokens)
 
-    def _row(self, common: Mapping[str, Any], row: object) -> dict[str, Any]:
-        if not isinstance(row, Mapping):
-            raise ConfigError(
-                f"{self.name}: a batch holds {row!r}; give a dict of arguments per program"
-            )
-        return self.arguments((), {**common, **row})
-
     def _check_names(self, arguments: Mapping[str, Any]) -> None:
         unknown = [name for name in arguments if name not in self.parameters]
         if unknown:
@@ -255,6 +250,17 @@ class SglFunction:
                 f"{self.name} has no parameter {unknown[0]!r}; it has: "
                 f"{', '.join(self.parameters) or 'none'}"
             )
+
+
+def checked_row(name: str, row: object) -> Mapping[str, Any]:
+    """Return a row of a batch of the program `name`, if it is one.
+
+    Raises:
+        ConfigError: it is no mapping.
+    """
+    if not isinstance(row, Mapping):
+        raise ConfigError(f"{name}: a batch holds {row!r}; give a dict of arguments per program")
+    return row
 
 
 def _run_and_rest(job: Callable[[], None], active: Callable[[int], None]) -> None:

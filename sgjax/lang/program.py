@@ -139,6 +139,15 @@ class Program:
         self.streams.append(stream)
         return stream
 
+    def forget(self, streams: list[Stream]) -> None:
+        """Wait no longer for the end of streams that will never start."""
+
+        def leave_out() -> None:
+            self.streams = [stream for stream in self.streams if stream not in streams]
+            self.stream_ended()
+
+        self.post(leave_out)
+
     def run(self, function: Callable[[], Any]) -> None:
         """Run the user's function on this thread; what it raises is kept for `error`."""
         self.has_begun = True

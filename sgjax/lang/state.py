@@ -90,7 +90,11 @@ class ProgramState:
             child = self._program.new_stream((*self._stream.place, self._queued, index), None)
             child.await_start()
             children.append(child)
-        self._put([ForkOp(children)])
+        try:
+            self._put([ForkOp(children)])
+        except ProgramError:
+            self._program.forget(children)
+            raise
         states = [ProgramState(child, self._writers) for child in children]
 
         def join(gather: bool) -> None:

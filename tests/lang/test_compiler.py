@@ -256,6 +256,12 @@ def test_a_compiled_program_checks_its_arguments() -> None:
         compiled.run("a")
     with pytest.raises(sgl.ConfigError, match="takes 2 arguments, not 3"):
         compiled.run("a", "b", "c")
+    with pytest.raises(sgl.ConfigError, match="'topic' was given twice"):
+        compiled.run("a", topic="b", tip="c")
+    with pytest.raises(sgl.ConfigError, match="no argument 'max_tokens'; its arguments are: topic"):
+        compiled.run("a", "b", max_tokens=3)
+    with pytest.raises(sgl.ConfigError, match="give a dict of arguments per program"):
+        compiled.run_batch([("a", "b")])  # type: ignore[list-item]
 
 
 def run_text(graph: Graph, **arguments: str) -> str:

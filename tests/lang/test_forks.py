@@ -1,5 +1,7 @@
 """Forks, joins, hints and groups: what reaches the backend, and what comes back."""
 
+import time
+
 import pytest
 
 import sgjax as sgl
@@ -253,3 +255,32 @@ def test_stress_of_nested_forks_gives_what_serial_execution_gives() -> None:
         for fork in (sgl.ParallelFork(), sgl.ParallelFork(hint=False), sgl.SequentialFork())
     }
     assert len(texts) == 1
+
+
+@pytest.mark.timeout(30)
+def test_a_fork_that_is_refused_does_not_keep_its_program_from_ending() -> None:
+    backend = sgl.ScriptedBackend({"a": "x"}, hold=True)
+
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        s += "a"
+        group = s.fork(2)
+        group.join()
+        with pytest.raises(sgl.ProgramError, match="was joined"):
+            group[0].fork(2)
+        s += sgl.gen("a")
+        return "done"
+
+    state = program.run(backend=backend, stream=True)
+    while not backend.prompts:
+        time.sleep(0.001)
+
+    def fork_until_refused() -> None:
+        while True:
+            state.fork(1)
+
+    # The function is over, its generation is not.
+    with pytest.raises(sgl.ProgramError, match="has returned"):
+        fork_until_refused()
+    backend.release_answers()
+    assert state.ret_value == "done"

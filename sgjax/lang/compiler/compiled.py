@@ -12,6 +12,7 @@ from sgjax.lang import ir
 from sgjax.lang.compiler import nodes as g
 from sgjax.lang.compiler.graph import Graph
 from sgjax.lang.forks import ForkGroup
+from sgjax.lang.function import RESERVED, SglFunction, checked_row
 from sgjax.lang.state import ProgramState
 
 
@@ -25,8 +26,6 @@ class CompiledProgram:
     """
 
     def __init__(self, graph: Graph, num_api_spec_tokens: int | None = None) -> None:
-        from sgjax.lang.function import SglFunction
-
         self.graph = graph
         self.num_api_spec_tokens = num_api_spec_tokens
         program = SglFunction(_named(self._execute, graph), num_api_spec_tokens)
@@ -42,7 +41,10 @@ class CompiledProgram:
         self, batch_arguments: Sequence[Mapping[str, Any]], **options: Any
     ) -> list[ProgramState] | Iterator[ProgramState]:
         """Run the graph on many sets of arguments; takes the options of `SglFunction.run_batch`."""
-        rows = [{"arguments": self._complete(row)} for row in batch_arguments]
+        rows = [
+            {"arguments": self._complete(checked_row(self.graph.name, row))}
+            for row in batch_arguments
+        ]
         states: list[ProgramState] | Iterator[ProgramState]
         states = self._program.run_batch(rows, **options)
         return states
@@ -54,7 +56,14 @@ class CompiledProgram:
         if len(args) > len(names):
             raise ConfigError(f"{self.graph.name} takes {len(names)} arguments, not {len(args)}")
         given = dict(zip(names, args, strict=False))
+        if twice := given.keys() & kwargs.keys():
+            raise ConfigError(f"{self.graph.name}: argument {min(twice)!r} was given twice")
         options = {k: v for k, v in kwargs.items() if k not in names}
+        if unknown := options.keys() - RESERVED:
+            raise ConfigError(
+                f"{self.graph.name} has no argument {min(unknown)!r}; its arguments are: "
+                f"{', '.join(names) or 'none'}; those of run are: {', '.join(sorted(RESERVED))}"
+            )
         given.update({k: v for k, v in kwargs.items() if k in names})
         return options, self._complete(given)
 
