@@ -227,6 +227,19 @@ def test_keys_and_types_of_a_result() -> None:
     assert told["meta_info"]["input_top_logprobs"][0] is None
 
 
+def test_what_comes_back_has_the_form_of_what_was_asked() -> None:
+    with sgl.Engine(**SIMULATED) as engine:
+        params = {"max_new_tokens": 2}
+        assert engine.generate([], params) == []
+        assert list(engine.generate([], params, stream=True)) == []
+        assert isinstance(engine.generate("a", params), dict)
+        assert len(engine.generate(["a"], params)) == 1
+        assert len(engine.generate("a", {**params, "n": 2})) == 2
+        assert len(engine.generate(["a", "b"], [params, {**params, "n": 3}])) == 4
+        assert {p["index"] for p in engine.generate(["a", "b"], params, stream=True)} == {0, 1}
+        assert all("index" not in p for p in engine.generate("a", params, stream=True))
+
+
 def test_keys_of_the_servers_info() -> None:
     with sgl.Engine(**SIMULATED) as engine:
         info = engine.get_server_info()
