@@ -21,7 +21,7 @@ from sgjax.errors import ConfigError
 from sgjax.fsm.cache import GrammarCompiler
 from sgjax.fsm.jump import JumpMode, NoJump
 from sgjax.fsm.native import load_kernels
-from sgjax.fsm.spec import ExactSamplerSpec, GrammarSpec, build_jump
+from sgjax.fsm.spec import CanonicalMaskSpec, ExactSamplerSpec, GrammarSpec, build_jump
 from sgjax.lab.spread import (
     Scores,
     Spread,
@@ -178,10 +178,12 @@ class DistortionTask:
             ]
         else:
             jumps: tuple[JumpMode, ...] = (build_jump(spec.jump, tokenizer), NoJump())
+            # Under canonical masks a text has one way, so there are few: all are followed.
+            least = 0.0 if isinstance(spec.mask, CanonicalMaskSpec) else self.least
             spreads, plain = (
                 walk_together(
                     [
-                        masked_spread(g, jump, tokenizer, prompt, scores, MAX_TOKENS, self.least)
+                        masked_spread(g, jump, tokenizer, prompt, scores, MAX_TOKENS, least)
                         for g, prompt in known
                     ],
                     scores,
@@ -217,8 +219,8 @@ class DistortionWorkload:
         listed: whether the prompt lists the choices (the workaround of appendix B.3).
         kinds: which classes; None takes all.
         samples: outputs drawn of each case at temperature 1.
-        least: ways to write a text that are less probable than this are not followed, and a text
-            that is lost so counts as this probable.
+        least: ways to write a text that are less probable than this are not followed where masks
+            allow several, and a text that is lost so counts as this probable.
         cases: a file of other cases; None takes ours, which were fixed before any result was seen.
     """
 
