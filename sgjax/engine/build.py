@@ -79,8 +79,11 @@ class Parts:
     front: Front
 
     def release(self) -> None:
-        """Let other processes that run the same steps end; called when the loop has stopped."""
-        self.executor.release_hosts()
+        """Free the device's memory, and let other processes that run the same steps end.
+
+        To be called when the loop has stopped.
+        """
+        self.executor.release()
 
     def info(self) -> dict[str, Any]:
         """Return resolved config, device, executor kind and counters (on the loop's thread)."""

@@ -56,7 +56,10 @@ class Parts(Protocol):
         ...
 
     def release(self) -> None:
-        """Let other processes that run the same steps end; called when the loop has stopped."""
+        """Free the device's memory, and let other processes that run the same steps end.
+
+        To be called when the loop has stopped.
+        """
         ...
 
 
@@ -291,7 +294,7 @@ class Engine:
         return self._loop.call(self._parts.info)
 
     def shutdown(self) -> None:
-        """Stop the engine; requests that are alive fail, and processes that follow it end."""
+        """Stop the engine and free its memory; requests that are alive fail, followers end."""
         self._loop.stop()
         self._parts.release()
 

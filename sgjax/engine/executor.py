@@ -161,10 +161,15 @@ class JaxExecutor:
                 case RunStep(shape, batch):
                     self._run(shape, batch)
 
-    def release_hosts(self) -> None:
-        """Let the processes that follow this one end, once."""
+    def release(self) -> None:
+        """Free all arrays, and let the processes that follow this one end; nothing runs later.
+
+        Who keeps an engine that is shut down keeps no memory of its weights and K/V.
+        """
         hosts, self._hosts = self._hosts, ALONE
         hosts.tell(None)
+        for array in jax.tree.leaves((self._weights, self._kv, self._masks.array)):
+            array.delete()
 
     def _run(self, shape: Shape, batch: Batch) -> StepArrays:
         started_s = self.now()

@@ -54,7 +54,7 @@ class SimulatedParts:
     front: Front
 
     def release(self) -> None:
-        """There are no other processes."""
+        """There is no device, and there are no other processes."""
 
     def info(self) -> dict[str, Any]:
         """Return resolved config, device and counters; `clock_s` is the virtual clock."""

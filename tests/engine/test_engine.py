@@ -5,6 +5,7 @@ import itertools
 import threading
 import time
 
+import jax
 import pytest
 
 import sgjax as sgl
@@ -312,6 +313,15 @@ def test_a_broken_device_fails_requests_instead_of_hanging(monkeypatch) -> None:
         for _ in range(2):
             with pytest.raises(sgl.SgjaxError, match="device lost; shut it down"):
                 engine.generate("Hello", GREEDY)
+
+
+def test_shutdown_frees_the_devices_memory_of_an_engine_that_is_kept() -> None:
+    alive = {id(array) for array in jax.live_arrays()}
+    engine = sgl.Engine("random:tiny", dtype="float32", max_context_len=256, kv_tokens=600)
+    engine.generate("Hello", GREEDY)
+    engine.shutdown()
+    engine.shutdown()  # and again, as a context manager's end does after a call
+    assert {id(array) for array in jax.live_arrays()} <= alive
 
 
 def test_shutdown_fails_what_is_alive_and_what_comes_later() -> None:
