@@ -91,6 +91,7 @@ class SglFunction:
         """
         from sgjax.lang.compiler.tracer import current_tracer
 
+        _check_flags(stream=stream)
         options, arguments = self.split(args, kwargs)
         if (tracer := current_tracer()) is not None:
             tracer.refuse_settings(stream=stream, backend=backend, fork=fork)
@@ -162,6 +163,7 @@ class SglFunction:
         """
         from sgjax.lang.compiler.tracer import current_tracer
 
+        _check_flags(progress_bar=progress_bar, generator_style=generator_style)
         options, common = self.split((), kwargs, complete=False)
         rows = [
             self.arguments((), {**common, **checked_row(self.name, row)}) for row in batch_arguments
@@ -250,6 +252,12 @@ class SglFunction:
                 f"{self.name} has no parameter {unknown[0]!r}; it has: "
                 f"{', '.join(self.parameters) or 'none'}"
             )
+
+
+def _check_flags(**flags: object) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name}={value!r} is not allowed; it must be True or False")
 
 
 def checked_row(name: str, row: object) -> Mapping[str, Any]:

@@ -290,3 +290,11 @@ def test_only_plain_functions_are_programs() -> None:
 def test_a_global_setting_that_does_not_exist_cannot_be_set() -> None:
     with pytest.raises(AttributeError, match="verbosity"):
         sgl.global_config.verbosity = 2  # type: ignore[attr-defined]
+
+
+def test_switches_of_a_run_are_on_or_off() -> None:
+    with pytest.raises(sgl.ConfigError, match="stream='no'"):
+        two_gens.run(backend=boom_on(), stream="no")  # type: ignore[arg-type]
+    for name in ("progress_bar", "generator_style"):
+        with pytest.raises(sgl.ConfigError, match=f"{name}=1"):
+            two_gens.run_batch([{}], backend=boom_on(), **{name: 1})  # type: ignore[call-overload]
