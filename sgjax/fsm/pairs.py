@@ -21,7 +21,8 @@ Tail = tuple[int, ...]
 _NOTHING, _LETTER, _DIGIT, _SPACE, _MARK, _COMBINING = range(6)
 """Kinds of characters that tokenizers cut between.
 
-`_NOTHING` where there is no whole character; `_COMBINING` only of what a token begins with."""
+`_NOTHING` where there is no whole character; `_COMBINING` only of what a token begins with.
+"""
 
 _ROWS = 4096
 """Rows that are remembered at most."""
@@ -52,6 +53,7 @@ class CanonicalPairs:
         self._known: dict[tuple[int, ...], bool] = {}
         self._rows: dict[Tail, NDArray[np.uint8]] = {}
         self._alone: dict[tuple[int, int], Bools] = {}
+        self.row(())  # all others begin with it: made by who compiles, not in a step
 
     def allows(self, tail: Tail, token: int) -> bool:
         """Return whether some text is written with `token` right behind `tail`.
