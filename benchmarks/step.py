@@ -128,7 +128,7 @@ def main() -> None:
     weights = dense.prepare(quantize(weights) if args.int8 else weights)
     kv = make_kv(SMOLLM2, args.pool_tokens // S * S, args.dtype, platform)
     if platform == "cpu":  # as the engine does
-        use_large_pages((weights, kv))
+        use_large_pages(weights)
     mask_table = np.full((1, SMOLLM2.vocab_size // 32), 0xFFFFFFFF, np.uint32)
 
     batches, seconds = {}, {}

@@ -95,7 +95,7 @@ class JaxExecutor:
         pool = None if mesh is None else NamedSharding(mesh, POOL)
         self._kv = make_kv(config, num_pages * page_size, kv_dtype, self._platform, pool)
         if self._platform == "cpu":
-            use_large_pages((weights, self._kv))
+            use_large_pages(weights)
         self._masks = masks
         self._hosts = hosts
         self._attention = attention

@@ -44,7 +44,6 @@ struct Work {
   std::vector<Task> tasks;
   std::vector<int32_t> tokens, limits, slots;  // of all tasks, one after another
   std::vector<int32_t> first, parts;           // [T] first partial slot of a token, and how many
-  std::vector<float> memory;
   Partials partials;
   std::unique_ptr<std::atomic<int32_t>[]> left;  // [T] tasks until the token can be merged
   std::atomic<size_t> next{0}, done{0};
@@ -90,9 +89,11 @@ class Planner {
       if (w_.parts[t] > 1) slots += w_.parts[t];
     }
     const int64_t H = w_.call.H;
-    w_.memory.resize(slots * H * (w_.call.D + 2));
-    w_.partials = {w_.memory.data(), w_.memory.data() + slots * H,
-                   w_.memory.data() + 2 * slots * H};
+    // Of the calling thread, which stays until all tasks are done.
+    static thread_local std::vector<float> memory;
+    if (memory.size() < size_t(slots * H * (w_.call.D + 2)))
+      memory.resize(slots * H * (w_.call.D + 2));
+    w_.partials = {memory.data(), memory.data() + slots * H, memory.data() + 2 * slots * H};
     add_shared();
     add_blocks();
     add_decodes();
@@ -157,20 +158,26 @@ class Planner {
     }
   }
 
-  // Blocks in tiles of queries, the longest contexts first.
+  // Blocks in tiles of queries, the longest contexts first; short blocks of one row together.
   void add_blocks() {
-    const int64_t step = std::max(int64_t{1}, kRows * w_.call.K / w_.call.H);
-    for (int64_t g = l_.G - 1; g >= 0; --g) {
-      const int32_t row = l_.block_row[g], length = l_.block_len[g];
-      for (int64_t i = 0; i < length; i += step) {
-        const size_t at = w_.tokens.size();
-        int32_t end = 0;
-        for (int64_t j = i; j < std::min<int64_t>(i + step, length); ++j) {
-          end = l_.block_start[g] + int32_t(j) + 1;
+    const size_t step = std::max(int64_t{1}, kRows * w_.call.K / w_.call.H);
+    const int64_t most = std::max(int64_t{1}, int64_t(step) / l_.BQ);
+    for (int64_t last = l_.G - 1, first; last >= 0; last = first - 1) {
+      const int32_t row = l_.block_row[last];
+      first = last;
+      while (first > 0 && last - first + 1 < most && l_.block_row[first - 1] == row) --first;
+      size_t at = w_.tokens.size();
+      int32_t end = 0;
+      for (int64_t g = first; g <= last; ++g)
+        for (int32_t j = 0; j < l_.block_len[g]; ++j) {
+          if (w_.tokens.size() - at == step) {
+            add_heads(at, row, l_.own_start[row], end);
+            at = w_.tokens.size();
+          }
+          end = l_.block_start[g] + j + 1;
           add_token(int32_t(l_.D + g * l_.BQ + j), end);
         }
-        add_heads(at, row, l_.own_start[row], end);
-      }
+      if (w_.tokens.size() > at) add_heads(at, row, l_.own_start[row], end);
     }
   }
 

@@ -9,6 +9,10 @@
 #include <cstring>
 #include <utility>
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
 namespace sgjax {
 namespace SGJAX_ISA {
 namespace {
@@ -50,12 +54,16 @@ inline uint16_t narrow(float x) {  // to nearest even
   return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+#if defined(__AVX512BF16__)
+inline U16 narrow(F x) { return (U16)_mm512_cvtneps_pbh((__m512)x); }
+#else
 inline U16 narrow(F x) {
   const U bits = (U)x;
   const U even = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 64;
   const U odd = (U)(x != x);
   return __builtin_convertvector((even & ~odd) | (nan & odd), U16);
 }
+#endif
 inline void store(uint16_t* p, U16 x) { std::memcpy(p, &x, sizeof x); }
 inline void store(float* p, U16 x) { store(p, widen(x)); }
 
