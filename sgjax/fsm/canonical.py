@@ -158,9 +158,10 @@ class CanonicalGrammar:
         living = self._living.get(inner)
         if living is None:
             living = np.zeros(self._pairs.num_ids, np.bool_)
-            for token, target in list(zip(*self._successors(inner), strict=True))[:_WITNESSES]:
-                behind = self._pairs.before(int(token))
-                if behind.any() and self._is_alive((int(target), (int(token),))):
+            tokens, targets = (ways[:_WITNESSES].tolist() for ways in self._successors(inner))
+            for token, target in zip(tokens, targets, strict=True):
+                behind = self._pairs.before(token)
+                if behind.any() and self._is_alive((target, (token,))):
                     living |= behind
             self._living[inner] = living
         return living
