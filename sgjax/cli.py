@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from typer.core import TyperGroup
 
-from sgjax.errors import ConfigError, SgjaxError
+from sgjax.errors import ConfigError, SgjaxError, UnsupportedBackend
 from sgjax.lab.views.cli import views
 
 
@@ -165,6 +165,17 @@ def chat(
         converse(conversation, console)
     finally:
         engine.shutdown()
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, hidden=True
+)
+def serve() -> None:
+    """Serve a model over HTTP: not in this version."""
+    raise UnsupportedBackend(
+        "sgjax serve: there is no HTTP server yet; use sgl.Engine(...) in a Python process, or "
+        "`sgjax chat` in the terminal"
+    )
 
 
 @app.command("compile-check")

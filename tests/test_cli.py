@@ -138,6 +138,12 @@ def test_run_fetches_the_checkpoints_of_its_variants_once(invoke, monkeypatch, t
     assert pulled == ["smollm2-135m"]
 
 
+def test_serve_says_that_there_is_no_server_yet(invoke):
+    done = invoke("serve", "--model", "smollm2-135m", "--port", 30000)
+    assert done.exit_code == 1
+    assert "no HTTP server yet; use sgl.Engine" in done.stderr
+
+
 def test_view_figure3_writes_a_page(invoke, tmp_path):
     done = invoke("view", "figure3", "--out", tmp_path)
     assert done.exit_code == 0, done.output

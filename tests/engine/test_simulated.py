@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -29,15 +28,12 @@ def make():
 
 def test_a_prompt_is_answered_in_virtual_time(make):
     engine = make()
-    started = time.perf_counter()
     result = engine.generate("Once upon a time", GREEDY)
-    took = time.perf_counter() - started
     info = engine.get_server_info()
     assert result["meta_info"]["completion_tokens"] == 40
     assert result["meta_info"]["e2e_latency_s"] == pytest.approx(info["clock_s"])
     # 13 GB of weights at about 0.7 * 600 GB/s and 5 ms a step: about 36 ms a token.
     assert 40 * 0.030 < info["clock_s"] < 40 * 0.042
-    assert took < info["clock_s"]
     assert (info["executor"], info["device"]) == ("sim", "NVIDIA A10G")
 
 
