@@ -9,7 +9,7 @@ TESTS = Path(__file__).parent
 
 RULES = {
     4: [
-        "engine/test_sampling.py::test_a_mask_belongs_to_its_row_and_pairs_are_anded",
+        "engine/test_sampling.py::test_a_mask_belongs_to_its_row",
         "engine/test_same_text.py::test_text_is_the_same_under_every_cache_policy_and_siblings",
     ],
     5: [
