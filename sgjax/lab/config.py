@@ -234,6 +234,8 @@ def _add_peers(
     """Return the experiment with its peers as variants, checked like any other."""
     variants = dict(experiment.variants)
     for name in peers.names:
+        if name in variants:
+            raise ConfigError(f"{where}: peer {name!r} has the name of a variant; rename that one")
         variants[name] = {"peer": {"name": name, "python": pythons.get(name)}}
     expect = (*experiment.expect, *peers.expect)
     with_peers = replace(experiment, variants=variants, expect=expect)

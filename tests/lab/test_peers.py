@@ -105,6 +105,12 @@ def test_unknown_peers_are_answered_with_the_nearest(file):
         load_arms(file, [])
 
 
+def test_a_peer_takes_no_variants_place(file):
+    file.write_text(FILE.replace("full", "vllm"))
+    with pytest.raises(ConfigError, match="peer 'vllm' has the name of a variant"):
+        load_arms(file, [])
+
+
 def test_a_peer_is_asked_all_prompts_at_once_after_it_forgot_those_before(run):
     process = Process()
     records = run(llama_cpp=process, vllm=Process())
