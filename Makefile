@@ -23,7 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 run: $(VENV)/.run
 	$(BIN)/sgjax run $(EXPERIMENT)
 
-figures: $(VENV)/.run
+figures: $(VENV)/.figures
 	$(BIN)/sgjax run --all --quick
 
 test: $(VENV)/.dev
@@ -54,6 +54,11 @@ clean:
 $(VENV)/.run: pyproject.toml | $(BIN)/pip
 	@echo 'installing sgjax into $(VENV)'
 	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.figures: pyproject.toml | $(BIN)/pip
+	@echo 'installing sgjax and what checks its outputs into $(VENV)'
+	$(BIN)/python -m pip install --quiet --editable '.[grammar]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip

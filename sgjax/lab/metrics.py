@@ -106,7 +106,7 @@ METRICS: dict[str, Metric] = {
     "tree_us_per_request": Metric("prefix cache a request", "µs", lower_is_better=True),
     "tree_fraction": _rate("share of the prefix cache in the time"),
     "host_us_per_request": Metric("host time a request", "µs CPU", lower_is_better=True),
-    "peak_host_bytes": Metric("peak memory of the process", "MB", scale=1e-6, lower_is_better=True),
+    "peak_host_bytes": Metric("memory taken at most", "MB", scale=1e-6, lower_is_better=True),
     "lines_ours": _count("lines of code, the language"),
     "lines_plain": _count("lines of code, plain client"),
     "lines_ratio": Metric("lines of the plain client over the language's"),

@@ -1,7 +1,9 @@
 """Workloads that replay arrivals, through the lab's own runner on a simulated engine."""
 
 import json
+import sys
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -9,7 +11,7 @@ import sgjax as sgl
 from sgjax.errors import ConfigError, ProgramError
 from sgjax.lab.config import parse_experiment
 from sgjax.lab.runner import run_experiment
-from sgjax.lab.workloads import DataSource, FamiliesWorkload, TraceWorkload
+from sgjax.lab.workloads import DataSource, FamiliesWorkload, TraceWorkload, replayed
 from sgjax.lab.workloads.families import Family
 from sgjax.lab.workloads.replayed import best_eviction
 from sgjax.lang.spec import LanguageSpec
@@ -175,3 +177,13 @@ def test_language_options_are_refused_where_no_program_runs():
         pytest.raises(ConfigError, match="drop 'language'"),
     ):
         task.run(engine, LanguageSpec(programs=1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a part of a process's peak")
+def test_the_memory_taken_is_the_runs_own_and_not_of_work_before_it():
+    held = np.ones(60_000_000, np.uint8)
+    del held
+    before = replayed._forget_peak()
+    taken = np.ones(30_000_000, np.uint8)
+    assert 25e6 < replayed._memory("VmHWM") - before < 50e6
+    assert taken.all()

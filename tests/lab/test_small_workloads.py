@@ -68,12 +68,12 @@ def test_lines_of_code_are_counted_and_the_program_runs(tmp_path):
     (tmp_path / "ours.py").write_text(OURS)
     (tmp_path / "plain.py").write_text(PLAIN)
     assert (count_lines(tmp_path / "ours.py"), count_lines(tmp_path / "plain.py")) == (5, 10)
-    workload = LinesOfCodeWorkload(ours="ours.py", plain="plain.py")
+    files = {"folder": str(tmp_path), "ours": "ours.py", "plain": "plain.py"}
     with sgl.Engine(executor=SIM) as engine:
-        ran = workload.load(DataSource(str(tmp_path)), seed=0).run(engine, LanguageSpec())
+        ran = LinesOfCodeWorkload(**files).load(DataSource(), seed=0).run(engine, LanguageSpec())
     assert ran.metrics == {"lines_ours": 5, "lines_plain": 10, "lines_ratio": 2.0}
     assert ran.outcomes[0].completion_tokens == 2
     with pytest.raises(ConfigError, match="has no program 'other'"):
-        LinesOfCodeWorkload(ours="ours.py", plain="plain.py", function="other").load(
-            DataSource(str(tmp_path)), seed=0
-        )
+        LinesOfCodeWorkload(**files, function="other").load(DataSource(), seed=0)
+    with pytest.raises(ConfigError, match=r"gone\.py is not there; name the programs' folder"):
+        LinesOfCodeWorkload(**files | {"plain": "gone.py"}).load(DataSource(), seed=0)

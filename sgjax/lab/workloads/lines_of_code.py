@@ -62,6 +62,7 @@ class LinesOfCodeWorkload:
 
     Attributes:
         type: the tag.
+        folder: where both files are.
         ours: the file of the language's version.
         plain: the file of the other one.
         function: the program in `ours`.
@@ -70,6 +71,7 @@ class LinesOfCodeWorkload:
 
     __pydantic_config__ = FORBID_EXTRA
     type: Literal["lines_of_code"] = "lines_of_code"
+    folder: str = "examples"
     ours: str = "essay_judge.py"
     plain: str = "essay_judge_openai.py"
     function: str = "judge"
@@ -77,10 +79,13 @@ class LinesOfCodeWorkload:
 
     def load(self, data: DataSource, seed: int) -> LinesTask:
         """Find the files and import ours."""
-        paths = data.find((self.ours, self.plain))
-        if paths is None:
-            raise ConfigError("lines_of_code: say where the programs are with data.path=FOLDER")
-        ours, plain = paths
+        ours, plain = Path(self.folder) / self.ours, Path(self.folder) / self.plain
+        for path in (ours, plain):
+            if not path.is_file():
+                raise ConfigError(
+                    f"lines_of_code: {path} is not there; name the programs' folder by the "
+                    "workload's key `folder`"
+                )
         spec = importlib.util.spec_from_file_location(ours.stem, ours)
         assert spec is not None
         assert spec.loader is not None
