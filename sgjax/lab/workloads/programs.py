@@ -68,6 +68,7 @@ class ProgramsTask:
         if language.num_api_spec_tokens is not None:
             speculative = SpeculativeBackend(witness, language.num_api_spec_tokens)
         limits = [n for n in (language.programs, self.at_once) if n is not None]
+        options: dict[str, Any] = {"fork": language.fork, "seed": self.seed, "temperature": 0.0}
         engine.hold_clock_while(lambda: witness.busy)
         try:
             if speculative is None and engine.get_server_info()["executor"] == "sim":
@@ -75,19 +76,15 @@ class ProgramsTask:
                     self.program,
                     self.rows,
                     backend=witness,
-                    fork=language.fork,
                     at_once=min(limits, default=self.num_programs),
-                    seed=self.seed,
-                    temperature=0.0,
+                    **options,
                 )
             else:
                 states = (_blocking(self.program) if limits else self.program).run_batch(
                     self.rows,
                     backend=speculative or witness,
-                    fork=language.fork,
                     num_threads=min(limits) if limits else "auto",
-                    seed=self.seed,
-                    temperature=0.0,
+                    **options,
                 )
         finally:
             engine.hold_clock_while(None)

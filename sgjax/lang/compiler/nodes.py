@@ -125,56 +125,48 @@ class Select(Node):
         )
 
 
+@dataclass(frozen=True)
+class _OfRole(Node):
+    role: str = ""
+
+    @property
+    def label(self) -> str:
+        """Return the role."""
+        return self.role
+
+
 @final
 @dataclass(frozen=True)
-class RoleBegin(Node):
+class RoleBegin(_OfRole):
     """A chat message begins."""
 
-    role: str = ""
-
-    @property
-    def label(self) -> str:
-        """Return the role."""
-        return self.role
-
 
 @final
 @dataclass(frozen=True)
-class RoleEnd(Node):
+class RoleEnd(_OfRole):
     """A chat message ends."""
 
-    role: str = ""
+
+@dataclass(frozen=True)
+class _OfVariable(Node):
+    name: str = ""
 
     @property
     def label(self) -> str:
-        """Return the role."""
-        return self.role
+        """Return the variable."""
+        return self.name
 
 
 @final
 @dataclass(frozen=True)
-class ScopeBegin(Node):
+class ScopeBegin(_OfVariable):
     """A variable's text begins."""
 
-    name: str = ""
-
-    @property
-    def label(self) -> str:
-        """Return the variable."""
-        return self.name
-
 
 @final
 @dataclass(frozen=True)
-class ScopeEnd(Node):
+class ScopeEnd(_OfVariable):
     """A variable's text ends."""
-
-    name: str = ""
-
-    @property
-    def label(self) -> str:
-        """Return the variable."""
-        return self.name
 
 
 @final
@@ -191,33 +183,29 @@ class SetVar(Node):
         return f"{self.name} = {self.value!r}"
 
 
+@dataclass(frozen=True)
+class _OfMedium(Node):
+    path: str | None = None
+    argument: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Return where it comes from."""
+        return self.path or "{" + str(self.argument) + "}"
+
+
 @final
 @dataclass(frozen=True)
-class Image(Node):
+class Image(_OfMedium):
     """Append an image: a path, or an argument that holds the image."""
 
-    path: str | None = None
-    argument: str | None = None
-
-    @property
-    def label(self) -> str:
-        """Return where it comes from."""
-        return self.path or "{" + str(self.argument) + "}"
-
 
 @final
 @dataclass(frozen=True)
-class Video(Node):
+class Video(_OfMedium):
     """Append frames of a video; see `Image`."""
 
-    path: str | None = None
-    argument: str | None = None
     num_frames: int = 1
-
-    @property
-    def label(self) -> str:
-        """Return where it comes from."""
-        return self.path or "{" + str(self.argument) + "}"
 
 
 @final
