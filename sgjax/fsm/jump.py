@@ -1,7 +1,7 @@
 """Jump-forward: how forced text becomes tokens (paper, section 3.2 and appendix B).
 
-HOST. Imports numpy and the tokenizer protocol. A strategy gets the output so far and the text that
-must follow, and says how many output tokens stay and which tokens come behind them. The four:
+HOST. Imports tokens. A strategy gets the output so far and the text that must follow, and says how
+many output tokens stay and which tokens come behind them. The four:
 
 - `NoJump`: none; every token is sampled.
 - `Retokenize` (the paper's): the whole text is encoded anew; tokens may change (rule 3).
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sgjax.tokens.base import Tokenizer
+from sgjax.tokens.middle import encode_bytes
 
 
 @dataclass(frozen=True)
@@ -186,37 +187,6 @@ class StableTokens:
                 return False
             at = bisect_left(self._sorted, prefix + bytes((byte + 1,)), at)
         return False
-
-
-def encode_bytes(tokenizer: Tokenizer, data: bytes) -> list[int] | None:
-    """Return the tokens of a text that stands in the middle of another.
-
-    Returns:
-        None where the bytes are no whole characters, or no tokens stand for exactly them (text
-        that spells a special token, say).
-    """
-    if not data:
-        return []
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
-    if not tokenizer.strips_leading_space:
-        ids = tokenizer.encode(text)
-    elif text.startswith(" "):
-        ids = tokenizer.encode(text[1:])  # the space comes back by itself
-    else:
-        # Nothing merges with a line break, so what comes behind it is encoded as in the middle.
-        ids = tokenizer.encode("\n" + text)
-        size, drop = 0, 0
-        while size < 2 and drop < len(ids):
-            size += len(tokenizer.token_bytes(ids[drop]))
-            drop += 1
-        ids = ids[drop:]
-    special = tokenizer.special_ids | tokenizer.end_ids
-    if any(i in special for i in ids):
-        return None
-    return ids if b"".join([tokenizer.token_bytes(i) for i in ids]) == data else None
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

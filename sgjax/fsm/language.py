@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sgjax.fsm.grammar import Grammar
-from sgjax.fsm.jump import encode_bytes
 from sgjax.fsm.utf8 import ByteDfa
 from sgjax.tokens.base import Tokenizer
+from sgjax.tokens.middle import encode_bytes
 
 
 def list_texts(dfa: ByteDfa, limit: int) -> tuple[bytes, ...] | None:

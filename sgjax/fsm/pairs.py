@@ -10,10 +10,10 @@ import unicodedata
 import numpy as np
 from numpy.typing import NDArray
 
-from sgjax.fsm.jump import encode_bytes
 from sgjax.fsm.kernels import Bools
 from sgjax.fsm.merges import read_merges
 from sgjax.tokens.base import Tokenizer
+from sgjax.tokens.middle import encode_bytes
 
 Tail = tuple[int, ...]
 """The last token; what was before it, too, where that decides what may follow."""

@@ -10,11 +10,12 @@ from itertools import accumulate
 
 from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.fsm.grammar import Grammar
-from sgjax.fsm.jump import Jump, JumpMode, encode_bytes
+from sgjax.fsm.jump import Jump, JumpMode
 from sgjax.schedule.pages import PageKeeper
 from sgjax.schedule.sequence import Sequence
 from sgjax.schedule.stats import SchedulerStats
 from sgjax.tokens.base import Tokenizer
+from sgjax.tokens.middle import encode_bytes
 from sgjax.types import FinishKind, FinishReason, Request, TokenLogprob, Wants
 
 

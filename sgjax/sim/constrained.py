@@ -10,12 +10,12 @@ from collections import OrderedDict
 
 import numpy as np
 
-from sgjax.fsm.jump import encode_bytes
 from sgjax.fsm.utf8 import ByteDfa
 from sgjax.schedule import Sequence
 from sgjax.schedule.policies import mix
 from sgjax.sim.executor import Script, allowed_tokens
 from sgjax.tokens.base import Tokenizer
+from sgjax.tokens.middle import encode_bytes
 
 _WORDS = "the quick brown fox jumps over the lazy dog and runs on to where the river bends "
 _LEAVE = 1 / 24

@@ -11,13 +11,13 @@ import pytest
 from sgjax.fsm import canonical
 from sgjax.fsm.canonical import CanonicalGrammar
 from sgjax.fsm.grammar import compile_regex
-from sgjax.fsm.jump import encode_bytes
 from sgjax.fsm.kernels import Budget
 from sgjax.fsm.language import list_texts
 from sgjax.fsm.merges import read_merges
 from sgjax.fsm.pairs import CanonicalPairs
 from sgjax.fsm.portable import PortableKernels
 from sgjax.fsm.vocabulary import Vocabulary, unpack_ids
+from sgjax.tokens.middle import encode_bytes
 from tests.fsm.small import TEXT, byte_level, composing, sentencepiece
 
 TOKENIZERS = {"byte_level": byte_level, "composing": composing, "sentencepiece": sentencepiece}
