@@ -13,6 +13,7 @@ from sgjax.models.config import ModelConfig
 from sgjax.schedule import (
     LeastProgress,
     Limits,
+    Mixed,
     PageKeeper,
     Scheduler,
     build_growth,
@@ -58,6 +59,7 @@ def build_scheduler(
         pages=pages,
         policy=build_policy(config.policy),
         siblings=build_siblings(config.siblings),
+        composition=Mixed(),
         growth=build_growth(config.growth),
         retract=LeastProgress(),
         tokenizer=tokenizer,

@@ -1,6 +1,7 @@
 """HOST. Policies (order), admission (fit), the Scheduler (plan, commit, retract); no jax."""
 
 from sgjax.schedule.checks import Limits
+from sgjax.schedule.composition import Composition, Mixed
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.pages import PageKeeper
 from sgjax.schedule.plan import Executor, Plan, PlanRow, StepOutput
@@ -23,10 +24,12 @@ from sgjax.schedule.watch import Watcher
 
 __all__ = [
     "AdaptiveGrowth",
+    "Composition",
     "Executor",
     "GrowthSpec",
     "LeastProgress",
     "Limits",
+    "Mixed",
     "PageKeeper",
     "Plan",
     "PlanRow",

@@ -1,7 +1,7 @@
 """PageKeeper: the pages of running sequences, between the pool and the prefix cache.
 
-Imports cache and sequence. It owns the moments at which a page changes hands (cache.base draws who
-owns which interval); the scheduler only says when.
+Imports types, cache and sequence. It owns the moments at which a page changes hands (cache.base
+draws who owns which interval); the scheduler only says when.
 """
 
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ import numpy as np
 
 from sgjax.cache import InsertReason, Match, Owner, PagePool, PrefixCache, TimedCache
 from sgjax.schedule.sequence import Sequence
+from sgjax.types import Wants
 
 _NO_PAGES = np.empty(0, np.int32)
 
@@ -89,13 +90,18 @@ class PageKeeper:
             seq.pages.extend(pages[taken : taken + need])
             taken += need
 
-    def offer(self, seq: Sequence, end: int, reason: InsertReason) -> None:
+    def offer(self, seq: Sequence, end: int, last: bool = False) -> None:
         """Offer the first `end` tokens' pages to the cache and move the pin to what it took.
+
+        `last` says that the sequence is about to leave its pages.
 
         Where the tree had the same tokens in other pages, the sequence goes on with the tree's and
         its duplicates are free (rule 6).
         """
         assert seq.node is not None
+        reason = InsertReason.FINISHED if last else InsertReason.CHUNK
+        if seq.request.wants is Wants.NOTHING:
+            reason = InsertReason.DECLARED
         key, pages = seq.tokens.view(0, end), seq.pages.view()
         match = self.cache.insert(key, pages, seq.shared, reason)
         self.cache.pin(match.node)

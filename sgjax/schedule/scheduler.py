@@ -13,12 +13,12 @@ the rest belong to the sequence (see cache.base).
 
 from collections.abc import Callable
 
-from sgjax.cache import InsertReason
 from sgjax.errors import ConfigError, RequestAborted, SgjaxError
 from sgjax.fsm.grammar import Grammar
 from sgjax.fsm.jump import JumpMode, NoJump
 from sgjax.schedule import ahead
 from sgjax.schedule.checks import Limits, check_request, prompt_keys
+from sgjax.schedule.composition import Composition, Draft
 from sgjax.schedule.constrain import Constrainer, check_constraint
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.hints import Hints
@@ -50,6 +50,7 @@ class Scheduler:
         pages: pool and prefix cache.
         policy: orders the waiting.
         siblings: what to do about prefixes that are being computed.
+        composition: what a step is made of.
         growth: estimate of what the running will still need.
         retract: picks whom to send back when pages run out.
         tokenizer: for texts and stop tests.
@@ -65,6 +66,7 @@ class Scheduler:
         pages: PageKeeper,
         policy: Policy,
         siblings: Siblings,
+        composition: Composition,
         growth: AdaptiveGrowth,
         retract: RetractRule,
         tokenizer: Tokenizer,
@@ -77,6 +79,7 @@ class Scheduler:
         self._pages = pages
         self._policy = policy
         self._siblings = siblings
+        self._composition = composition
         self._growth = growth
         self._retract_rule = retract
         self._tokenizer = tokenizer
@@ -218,47 +221,15 @@ class Scheduler:
     def _collect_rows(self) -> tuple[list[PlanRow], bool]:
         """Return the rows of one step, and whether any request changed its place meanwhile."""
         retracted = self._grow_running()
-        singles: list[PlanRow] = []
-        extends: list[PlanRow] = []
-        later: list[Sequence] = []
-        budget = self._limits.token_budget
-        for seq in self._running.values():
-            if seq.tokens.length - seq.num_computed == 1:
-                start = seq.num_computed
-                singles.append(
-                    PlanRow(seq, start, start + 1, seq.output is not None, seq.logprob_from)
-                )
-                budget -= 1
-            else:
-                later.append(seq)
-        for seq in later:
-            budget = self._extend(seq, budget, singles, extends)
-        moved = retracted
-        # Whoever was just retracted would only be admitted to be retracted again.
-        free_slots = self._limits.max_running - len(self._running)
-        if not retracted and free_slots > 0 and budget > 0 and len(self._queue):
-            moved = self._admit(budget, singles, extends)
-        return singles + extends, moved
+        draft = Draft(self._limits, self._pages, self._siblings.shares_planned)
 
-    def _extend(
-        self, seq: Sequence, budget: int, singles: list[PlanRow], extends: list[PlanRow]
-    ) -> int:
-        """Plan as many of a sequence's missing tokens as the budget allows; return what is left."""
-        start, todo, block = seq.num_computed, seq.todo, self._limits.block_tokens
-        if todo == 1 and budget > 0:
-            count, charge = 1, 1
-        else:
-            count = min(todo, max(budget, 0) // block * block)
-            charge = -(-count // block) * block
-        if count == 0:
-            return 0
-        end = start + count
-        sample = end == seq.num_tokens and seq.output is not None
-        row = PlanRow(seq, start, end, sample, seq.logprob_from)
-        (singles if count == 1 else extends).append(row)
-        if self._siblings.shares_planned:
-            self._pages.offer(seq, end, _reason(seq))
-        return budget - charge
+        def admit(draft: Draft) -> bool:
+            # Whoever was just retracted would only be admitted to be retracted again.
+            full = len(self._running) >= self._limits.max_running
+            return not (retracted or full or not len(self._queue)) and self._admit(draft)
+
+        admitted = self._composition.compose(draft, self._running.values(), admit)
+        return draft.rows, retracted or admitted
 
     def _grow_running(self) -> bool:
         """Give every running sequence pages for its tokens; return whether any lost its place."""
@@ -285,14 +256,14 @@ class Scheduler:
 
     # ---------------------------------------------------------------- admission
 
-    def _admit(self, budget: int, singles: list[PlanRow], extends: list[PlanRow]) -> bool:
+    def _admit(self, draft: Draft) -> bool:
         """Admit waiting requests in the policy's order until one does not fit."""
         self._queue.refresh()
         reserved = self._growth.tokens(self._running.values())
         computing = [s for s in self._running.values() if s.num_computed < s.num_prompt]
         left: list[Sequence] = []
         for seq in self._policy.order(self._queue, self._now()):
-            if budget <= 0 or len(self._running) >= self._limits.max_running:
+            if draft.budget <= 0 or len(self._running) >= self._limits.max_running:
                 break
             if not self._defer(seq, computing):
                 own_growth = self._growth.newcomer_tokens(seq)
@@ -300,7 +271,7 @@ class Scheduler:
                     break
                 reserved += own_growth
                 computing.append(seq)
-                budget = self._extend(seq, budget, singles, extends)
+                draft.extend(seq)
             left.append(seq)
         for seq in left:
             self._queue.remove(seq)
@@ -349,7 +320,7 @@ class Scheduler:
 
     def _leave(self, seq: Sequence) -> None:
         """Take a sequence off its pages and off the running; wake who waits for its prefix."""
-        self._pages.offer(seq, seq.num_computed, _reason(seq, last=True))
+        self._pages.offer(seq, seq.num_computed, last=True)
         if seq.ended:
             self._release_followers(seq)  # before the pin drops: a hint's own pin takes over
         self._pages.release(seq)
@@ -409,15 +380,19 @@ class Scheduler:
             Steps, this one included, in which nobody is admitted, ends, or loses cached pages,
             if no request arrives meanwhile. Commit them with `commit_repeated`.
         """
-        running = len(self._running)
-        room = running < self._limits.max_running and running < self._limits.token_budget
-        if len(plan.rows) < running or (room and len(self._queue)):
+        if len(plan.rows) < len(self._running):
             return 1
-        return ahead.repeats(plan, self._pages, self._limits.max_context_len)
+        waiting = len(self._queue) > 0
+        most = self._composition.repeatable(len(self._running), waiting, self._limits)
+        if most == 1:
+            return 1
+        steps = ahead.repeats(plan, self._pages, self._limits.max_context_len)
+        return steps if most is None else min(steps, most)
 
     def commit_repeated(self, plan: Plan, token: int, times: int) -> None:
         """Take in `times` runs of a plan, as `repeats` allows, that gave every row `token` each."""
         ahead.append_repeated(plan, self._pages, token, times)
+        self._composition.repeated(times - 1)
         self._steps += times - 1
         for _ in range(times - 1):
             self._growth.step()
@@ -433,7 +408,7 @@ class Scheduler:
 
     def _offer_computed(self, seq: Sequence) -> None:
         if not self._siblings.shares_planned:
-            self._pages.offer(seq, seq.num_computed, _reason(seq))
+            self._pages.offer(seq, seq.num_computed)
         self._wake(seq)
 
     def _append(self, seq: Sequence, token: int, index: int, out: StepOutput) -> None:
@@ -492,9 +467,3 @@ class Scheduler:
             if seq.cached_tokens < 0:
                 self._hints.follower_gone(seq)
         self._finish(seq, FinishReason(FinishKind.ABORT, error=error))
-
-
-def _reason(seq: Sequence, last: bool = False) -> InsertReason:
-    if seq.request.wants is Wants.NOTHING:
-        return InsertReason.DECLARED
-    return InsertReason.FINISHED if last else InsertReason.CHUNK

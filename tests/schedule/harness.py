@@ -8,6 +8,7 @@ from sgjax.schedule import (
     AdaptiveGrowth,
     LeastProgress,
     Limits,
+    Mixed,
     PageKeeper,
     Plan,
     PolicySpec,
@@ -58,6 +59,7 @@ class Bench:
             pages=self.pages,
             policy=build_policy(setup.policy),
             siblings=build_siblings(setup.siblings),
+            composition=Mixed(),
             growth=AdaptiveGrowth(
                 setup.growth,
                 min(0.1, setup.growth),

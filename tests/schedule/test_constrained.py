@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from sgjax.cache import InsertReason, LruSpec, PagePool, TreeSpec, build_cache
+from sgjax.cache import LruSpec, PagePool, TreeSpec, build_cache
 from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.fsm.canonical import CanonicalGrammar
 from sgjax.fsm.grammar import compile_regex
@@ -19,6 +19,7 @@ from sgjax.schedule import (
     AdaptiveGrowth,
     LeastProgress,
     Limits,
+    Mixed,
     PageKeeper,
     Scheduler,
     Sequence,
@@ -62,6 +63,7 @@ class Bench:
             pages=self.pages,
             policy=build_policy(FcfsSpec()),
             siblings=build_siblings(AdmitSpec()),
+            composition=Mixed(),
             growth=AdaptiveGrowth(0.01, 0.01, 600),
             retract=LeastProgress(),
             tokenizer=tokenizer,
@@ -261,7 +263,7 @@ def test_dropping_tokens_never_gives_up_a_page_of_the_tree_for_writing(page_size
     pages.cache.pin(match.node)
     pages.acquire(seq, match)
     seq.num_computed = 20
-    pages.offer(seq, 14, InsertReason.CHUNK)
+    pages.offer(seq, 14)
     assert seq.shared == 14 // page_size * page_size
     pages.truncate(seq, cut)
     pages.check([seq])
