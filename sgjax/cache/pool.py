@@ -122,6 +122,8 @@ class PagePool:
         # Bytes compare in a fraction of the time of small numpy reductions.
         owned = self._owner.take(pages).tobytes().count(int(owner))
         assert owned == n, self._explain(pages, owner)
+        if n < 2:
+            return
         # Each page is marked with its place in `pages`: a page named twice loses one of its marks.
         places = np.arange(n, dtype=np.int32)
         self._mark[pages] = places

@@ -23,6 +23,7 @@ from sgjax.cache.base import (
     NextUse,
     Pages,
     Slot,
+    common_length,
     slot_at,
 )
 from sgjax.cache.orders import EvictionOrder, EvictionQueue
@@ -133,23 +134,34 @@ class RadixTree:
     def match(self, key: Keys) -> Match:
         """Return the longest cached prefix and touch it; split the node it ends in."""
         self._clock += 1
-        node = self._reach(key)
-        return self._use(node, hits=1)
+        node = self._reach(key, self.root)
+        self._touch(node, hits=1)
+        return self._found(node)
 
-    def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
+    def insert(
+        self,
+        key: Keys,
+        pages: Pages,
+        shared: int,
+        reason: InsertReason,
+        start: CacheNode | None = None,
+    ) -> Match:
         """Take the pages of a prefix that the tree lacks, free those it has; for any reason."""
         S = self.page_size
         end = len(key) // S * S
         assert shared % S == 0, f"{shared} tokens shared, no multiple of the page size {S}"
         assert shared <= end <= len(pages) * S, (shared, end, len(pages))
         self._clock += 1
-        node = self._reach(key)
+        node = self._reach(key, self._own(start) if start else self.root)
         cached = node.num_tokens
         assert cached >= shared, f"{shared} tokens shared, but only {cached} in the tree; unpinned?"
-        self._pool.free(pages[shared // S : cached // S], Owner.SEQUENCE)
         if cached < end:
             node = self._add_leaf(node, key[cached:end], pages[cached // S : end // S])
-        return self._use(node, hits=0)
+        self._touch(node, hits=0)
+        if cached == shared:  # No duplicates: the caller's pages are the tree's.
+            return Match(end, pages[: end // S], node)
+        self._pool.free(pages[shared // S : cached // S], Owner.SEQUENCE)
+        return self._found(node)
 
     def _descend(self, key: Keys, node: RadixNode) -> tuple[RadixNode, RadixNode | None, int]:
         """Return the deepest wholly matching node, the child matching in part, and how far."""
@@ -158,38 +170,39 @@ class RadixTree:
         depth = node.num_tokens
         end = len(key) // S * S
         while depth < end:
-            child = node.children.get(self._slot(key, depth))
+            child = node.children.get(slot_at(key, depth, S))
             if child is None:
                 break
             size = len(child.key)
             common = min(size, end - depth)
             if common > S:  # The slot vouches for the first page.
-                differ = child.key[:common] != key[depth : depth + common]
-                first = int(differ.argmax())
-                if differ[first]:
-                    common = first // S * S
+                common = common_length(child.key[:common], key[depth : depth + common]) // S * S
             if common < size:
                 return node, child, common
             node = child
             depth += size
         return node, None, 0
 
-    def _reach(self, key: Keys) -> RadixNode:
+    def _reach(self, key: Keys, start: RadixNode) -> RadixNode:
         """Return the node that ends where the longest cached prefix ends, made if need be."""
-        node, child, in_child = self._descend(key, self.root)
+        node, child, in_child = self._descend(key, start)
         return self._split(child, in_child) if child else node
 
-    def _use(self, node: RadixNode, hits: int) -> Match:
-        """Touch the path to a node and return it as a match."""
-        runs = []
-        at = node
+    def _touch(self, node: RadixNode, hits: int) -> None:
+        """Note a use of the path to a node."""
+        clock, at = self._clock, node
         while at.parent is not None:
-            at.last_used = self._clock
+            at.last_used = clock
             at.hits += hits
+            at = at.parent
+
+    def _found(self, node: RadixNode) -> Match:
+        """Return the path to a node as a match."""
+        runs, at = [], node
+        while at.parent is not None:
             runs.append(at.pages)
             at = at.parent
-        runs.reverse()
-        return Match(node.num_tokens, np.concatenate(runs) if runs else at.pages, node)
+        return Match(node.num_tokens, np.concatenate(runs[::-1]) if runs else node.pages, node)
 
     def _add_leaf(self, parent: RadixNode, key: Keys, pages: Pages) -> RadixNode:
         leaf = self._new_node(parent, key.copy(), pages.copy())

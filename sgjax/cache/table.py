@@ -127,7 +127,14 @@ class TableCache:
         self._clock += 1
         return self._use(self._find(key), hits=1)
 
-    def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
+    def insert(
+        self,
+        key: Keys,
+        pages: Pages,
+        shared: int,
+        reason: InsertReason,
+        start: CacheNode | None = None,
+    ) -> Match:
         """Take an entire sequence; of a running one's chunks take nothing."""
         S = self.page_size
         end = len(key) // S * S

@@ -80,7 +80,14 @@ class NoCache:
         assert self.root.pins > 0, "the root is not pinned"
         self.root.pins -= 1
 
-    def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
+    def insert(
+        self,
+        key: Keys,
+        pages: Pages,
+        shared: int,
+        reason: InsertReason,
+        start: CacheNode | None = None,
+    ) -> Match:
         """Take nothing; all pages stay the caller's."""
         assert shared == 0
         return self._nothing
@@ -131,7 +138,14 @@ class RestrictedTree(abc.ABC):
         """Return where a waiting key hangs, and the tokens that `match` would return."""
 
     @abc.abstractmethod
-    def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
+    def insert(
+        self,
+        key: Keys,
+        pages: Pages,
+        shared: int,
+        reason: InsertReason,
+        start: CacheNode | None = None,
+    ) -> Match:
         """Take what may be taken of a computed prefix."""
 
     def peek(self, key: Keys) -> int:
@@ -187,10 +201,17 @@ class ManualCache(RestrictedTree):
         """Return where a waiting key hangs, and the tokens that `match` would return."""
         return self._tree.walk(key, start)
 
-    def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
+    def insert(
+        self,
+        key: Keys,
+        pages: Pages,
+        shared: int,
+        reason: InsertReason,
+        start: CacheNode | None = None,
+    ) -> Match:
         """Take declared prefixes; of others hand back the part that was shared before."""
         allowed = len(key) if reason is InsertReason.DECLARED else shared
-        return self._tree.insert(key[:allowed], pages, shared, reason)
+        return self._tree.insert(key[:allowed], pages, shared, reason, start)
 
 
 @final
@@ -221,14 +242,21 @@ class ThrottledCache(RestrictedTree):
         node, cached = self._tree.walk(key, start)
         return node, self._allowed(cached)
 
-    def insert(self, key: Keys, pages: Pages, shared: int, reason: InsertReason) -> Match:
+    def insert(
+        self,
+        key: Keys,
+        pages: Pages,
+        shared: int,
+        reason: InsertReason,
+        start: CacheNode | None = None,
+    ) -> Match:
         """Take a prefix up to the first duplicate that its sequence may not yet give up."""
         if reason is InsertReason.CHUNK:
-            cached = self._tree.peek(key)
+            cached = self._tree.walk(key, start)[1]
             allowed = max(shared, self._allowed(cached))
             if allowed < cached:
                 key = key[:allowed]
-        return self._tree.insert(key, pages, shared, reason)
+        return self._tree.insert(key, pages, shared, reason, start)
 
     def _allowed(self, cached: int) -> int:
         # The tolerance keeps 0.29 * 100 at 29 although the product is a hair less.

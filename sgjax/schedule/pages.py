@@ -103,10 +103,11 @@ class PageKeeper:
         if seq.request.wants is Wants.NOTHING:
             reason = InsertReason.DECLARED
         key, pages = seq.tokens.view(0, end), seq.pages.view()
-        match = self.cache.insert(key, pages, seq.shared, reason)
-        self.cache.pin(match.node)
-        self.cache.unpin(seq.node)
-        seq.node, seq.shared = match.node, match.num_tokens
+        match = self.cache.insert(key, pages, seq.shared, reason, seq.node)
+        if match.node is not seq.node:
+            self.cache.pin(match.node)
+            self.cache.unpin(seq.node)
+            seq.node, seq.shared = match.node, match.num_tokens
         seq.pages.replace_front(match.pages)
 
     def release(self, seq: Sequence) -> None:

@@ -281,8 +281,7 @@ class Scheduler:
         """Let `seq` wait for a prefix that is being computed, if the siblings' strategy says so."""
         if not computing:
             return False
-        cached = self._pages.cache.peek(seq.tokens.view(0, seq.match_limit))
-        found = self._siblings.wait_for(seq, cached, computing)
+        found = self._siblings.wait_for(seq, self._queue.cached(seq), computing)
         if found is not None:
             self._deferred.add(seq, *found)
         return found is not None

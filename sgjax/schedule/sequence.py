@@ -27,6 +27,10 @@ class TokenBuffer:
         """Return tokens [start, end) without a copy; valid until the next append."""
         return self._data[start : self.length if end is None else end]
 
+    def __getitem__(self, index: int) -> int:
+        """Return the token at an index, which is one of them."""
+        return self._data.item(index)
+
     def append(self, token: int) -> None:
         """Append one token."""
         if self.length == len(self._data):

@@ -63,11 +63,14 @@ class Defer(Siblings):
         self, seq: Sequence, matched: int, computing: list[Sequence]
     ) -> tuple[Sequence, int] | None:
         """Return the one that computes the longest prefix beyond what is cached."""
-        best, best_length = None, matched + self._min_tokens - 1
+        best, best_length, limit = None, matched + self._min_tokens - 1, seq.match_limit
         for writer in computing:
-            length = common_prefix(seq, writer)
-            if length > best_length:
-                best, best_length = writer, length
+            # Who has another token where the best one ends is no better; that saves comparing most.
+            at = best_length
+            if at < limit and at < writer.num_tokens and seq.tokens[at] == writer.tokens[at]:
+                length = common_prefix(seq, writer)
+                if length > best_length:
+                    best, best_length = writer, length
         return None if best is None else (best, best_length)
 
 

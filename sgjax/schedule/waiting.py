@@ -6,7 +6,6 @@ of the child it would go to next. Only a change of that slot, or of that node, c
 cached for it, so an event of the tree touches exactly the requests that hang there.
 """
 
-import enum
 from collections.abc import Callable, Iterator
 
 from sortedcontainers import SortedKeyList
@@ -17,18 +16,15 @@ from sgjax.schedule.sequence import Sequence
 Key = Callable[[Sequence], tuple[float, ...]]
 Hanging = dict[int, Sequence]
 
-
-class _Any(enum.Enum):
-    """Stands for any slot of a node; None is a slot: of those who match to their end."""
-
-    SLOT = enum.auto()
-
-
-_ANY = _Any.SLOT
+_ANY = object()
+"""Stands for any slot of a node; None is a slot: of those who match to their end."""
 
 
 class PrefixIndex:
     """Hang sequences on their deepest matched node and keep `Sequence.matched` exact.
+
+    What hangs on an evicted leaf passes to its parent, but only with the next `stale`: whoever
+    consumes an order meanwhile must find nobody twice. An evicted node keeps its parent till then.
 
     Args:
         cache: whose nodes they hang on.
@@ -37,6 +33,7 @@ class PrefixIndex:
     Attributes:
         root: the cache's root.
         weights: node id -> sequences hanging at or below it; absent means none.
+        is_exact: whether all `Sequence.matched` are right, as nothing came or went since `stale`.
     """
 
     def __init__(self, cache: PrefixCache, key: Key) -> None:
@@ -45,37 +42,25 @@ class PrefixIndex:
         # Least keys where somebody asked: by node and slot, or node and _ANY. Never out of date.
         self._firsts: dict[tuple[int, object], tuple[float, ...]] = {}
         self._where: dict[int, tuple[CacheNode, Slot | None]] = {}
-        self._slots: dict[int, dict[Slot | None, Hanging]] = {}
+        self._slots: dict[int, dict[object, Hanging]] = {}
         self._changes: list[CacheEvent] = []
+        # How many of the changes each saw that was hung since the last `stale`.
+        self._seen: dict[int, int] = {}
+        self.is_exact = True
         self.root = cache.root
         self.weights: dict[int, int] = {}
         cache.listen(self._note)
 
     def add(self, seq: Sequence) -> None:
         """Hang a sequence where it belongs now."""
-        key = seq.tokens.view(0, seq.match_limit)
-        node, seq.matched = self._cache.walk(key)
-        slot = self._cache.first_key(key, node.num_tokens)
-        self._where[seq.arrival] = (node, slot)
-        self._slots.setdefault(node.id, {}).setdefault(slot, {})[seq.arrival] = seq
-        for place in ((node.id, slot), (node.id, _ANY)):
-            if place in self._firsts:
-                self._firsts[place] = min(self._firsts[place], self._key(seq))
-        self._weigh(node, 1)
+        node, seq.matched = self._cache.walk(seq.tokens.view(0, seq.match_limit))
+        self._hang(seq, node)
+        self._weigh(node, None, 1)
+        self._seen[seq.arrival] = len(self._changes)
 
     def remove(self, seq: Sequence) -> None:
         """Take a sequence down."""
-        node, slot = self._where.pop(seq.arrival)
-        for place in ((node.id, slot), (node.id, _ANY)):
-            if self._firsts.get(place) == self._key(seq):
-                del self._firsts[place]
-        slots = self._slots[node.id]
-        del slots[slot][seq.arrival]
-        if not slots[slot]:
-            del slots[slot]
-        if not slots:
-            del self._slots[node.id]
-        self._weigh(node, -1)
+        self._weigh(self._take_down(seq), None, -1)
 
     def hanging(self, node: CacheNode) -> Iterator[Sequence]:
         """Yield the sequences whose deepest matched node is `node`."""
@@ -90,7 +75,58 @@ class PrefixIndex:
             firsts.append(self._first(leaf.parent.id, self._cache.first_key(leaf.key, 0)))
         return min((first for first in firsts if first is not None), default=None)
 
-    def _first(self, node_id: int, slot: "Slot | _Any | None") -> tuple[float, ...] | None:
+    def stale(self) -> list[Sequence]:
+        """Return what the cache's changes since the last call may have moved."""
+        affected: Hanging = {}
+        for number, event in enumerate(self._changes):
+            for hung in self._touched(event):
+                for arrival, seq in hung.items():
+                    if self._seen.get(arrival, 0) <= number:
+                        affected[arrival] = seq
+        self._changes.clear()
+        self._seen.clear()
+        self.is_exact = True
+        return list(affected.values())
+
+    def find(self, seq: Sequence) -> tuple[CacheNode, int]:
+        """Return where a stale sequence belongs now, and what is cached for it.
+
+        Where it hangs is on its way, so the walk goes on from there.
+        """
+        start, _ = self._where[seq.arrival]
+        return self._cache.walk(seq.tokens.view(0, seq.match_limit), start)
+
+    def move(self, seq: Sequence, node: CacheNode, matched: int) -> None:
+        """Hang a stale sequence where `find` says that it belongs."""
+        start = self._take_down(seq)
+        seq.matched = matched
+        self._hang(seq, node)
+        self._weigh(node, start, 1)
+
+    def _hang(self, seq: Sequence, node: CacheNode) -> None:
+        slot = self._cache.first_key(seq.tokens.view(0, seq.match_limit), node.num_tokens)
+        self._where[seq.arrival] = (node, slot)
+        self._slots.setdefault(node.id, {}).setdefault(slot, {})[seq.arrival] = seq
+        if self._firsts:
+            for place in ((node.id, slot), (node.id, _ANY)):
+                if place in self._firsts:
+                    self._firsts[place] = min(self._firsts[place], self._key(seq))
+
+    def _take_down(self, seq: Sequence) -> CacheNode:
+        node, slot = self._where.pop(seq.arrival)
+        if self._firsts:
+            for place in ((node.id, slot), (node.id, _ANY)):
+                if self._firsts.get(place) == self._key(seq):
+                    del self._firsts[place]
+        slots = self._slots[node.id]
+        del slots[slot][seq.arrival]
+        if not slots[slot]:
+            del slots[slot]
+        if not slots:
+            del self._slots[node.id]
+        return node
+
+    def _first(self, node_id: int, slot: object) -> tuple[float, ...] | None:
         """Return the least key of those who hang at a node in a slot, or in any; remember it."""
         found = self._firsts.get((node_id, slot))
         if found is None and node_id in self._slots:
@@ -102,36 +138,49 @@ class PrefixIndex:
                 self._firsts[node_id, slot] = found
         return found
 
-    def stale(self) -> list[Sequence]:
-        """Return what the cache's changes since the last call may have moved."""
-        affected: Hanging = {}
-        for event in self._changes:
-            if event.kind in (EventKind.EVICT, EventKind.TRIM):
-                for slot in self._slots.get(event.node, {}).values():
-                    affected.update(slot)
-            waiting_for = self._slots.get(event.parent)
-            if waiting_for:
-                affected.update(waiting_for.get(self._cache.first_key(event.key, 0), {}))
-        self._changes.clear()
-        return list(affected.values())
-
-    def rehang(self, sequences: list[Sequence]) -> None:
-        """Hang stale sequences where they belong now."""
-        for seq in sequences:
-            self.remove(seq)
-            self.add(seq)
-
     def _note(self, event: CacheEvent) -> None:
         if event.kind is EventKind.SPLIT:
             # The new upper half stands above all that hung at or below the old node.
             (lower,) = self._cache.node(event.node).children.values()
             if lower.id in self.weights:
                 self.weights[event.node] = self.weights[lower.id]
+        else:
+            self.is_exact = False
         self._changes.append(event)
 
-    def _weigh(self, node: CacheNode | None, change: int) -> None:
-        # An evicted node keeps its parent, so that its path can be weighed down afterwards.
-        while node is not None:
+    def _touched(self, event: CacheEvent) -> Iterator[Hanging]:
+        """Yield what hangs where a change was."""
+        if event.kind is EventKind.EVICT:
+            self._lift(event)
+        elif event.kind is EventKind.TRIM:
+            yield from self._slots.get(event.node, {}).values()
+        waiting_for = self._slots.get(event.parent)
+        if waiting_for:
+            yield waiting_for.get(self._cache.first_key(event.key, 0), {})
+
+    def _lift(self, evicted: CacheEvent) -> None:
+        """Hang what hung on an evicted leaf on its parent, in the slot where the leaf was."""
+        slots = self._slots.pop(evicted.node, None)
+        if slots is None:
+            return
+        del self.weights[evicted.node]
+        slot = self._cache.first_key(evicted.key, 0)
+        hanging = self._slots.setdefault(evicted.parent, {}).setdefault(slot, {})
+        for hung in slots.values():
+            hanging.update(hung)
+            for arrival in hung:
+                parent = self._where[arrival][0].parent
+                assert parent is not None
+                self._where[arrival] = (parent, slot)
+        for at in (*slots, _ANY):
+            self._firsts.pop((evicted.node, at), None)
+        for at in (slot, _ANY):
+            self._firsts.pop((evicted.parent, at), None)
+
+    def _weigh(self, node: CacheNode | None, top: CacheNode | None, change: int) -> None:
+        """Change the weights from a node upwards, as far as `top`, whose weight stays."""
+        while node is not top:
+            assert node is not None
             weight = self.weights.get(node.id, 0) + change
             if weight:
                 self.weights[node.id] = weight
@@ -151,6 +200,7 @@ class WaitingQueue:
     """
 
     def __init__(self, cache: PrefixCache, key: Key, track: bool) -> None:
+        self._cache = cache
         self._order: SortedKeyList = SortedKeyList(key=key)
         self._by_arrival: SortedKeyList = SortedKeyList(key=lambda seq: seq.arrival)
         self._members: set[int] = set()
@@ -178,6 +228,12 @@ class WaitingQueue:
     def __contains__(self, seq: Sequence) -> bool:
         return seq.arrival in self._members
 
+    def cached(self, seq: Sequence) -> int:
+        """Return how many tokens of a waiting sequence are in the cache now."""
+        if self.index is not None and self.index.is_exact:
+            return seq.matched
+        return self._cache.peek(seq.tokens.view(0, seq.match_limit))
+
     def next_use(self, leaf: CacheNode) -> tuple[float, ...] | None:
         """Return the policy's key of the first sequence that would use a leaf; None if none would.
 
@@ -190,12 +246,15 @@ class WaitingQueue:
         """Bring `Sequence.matched` and the order up to date with the cache."""
         if self.index is None:
             return
-        # Sorted lists find an element by its key, so it must leave before its key changes.
-        stale = self.index.stale()
-        for seq in stale:
-            self._order.remove(seq)
-        self.index.rehang(stale)
-        self._order.update(stale)
+        moved = []
+        for seq in self.index.stale():
+            node, matched = self.index.find(seq)
+            if matched != seq.matched:
+                # Sorted lists find an element by its key, so it must leave before its key changes.
+                self._order.remove(seq)
+                moved.append(seq)
+            self.index.move(seq, node, matched)
+        self._order.update(moved)
 
     def in_order(self) -> Iterator[Sequence]:
         """Yield by the policy's key; the queue must not change meanwhile."""

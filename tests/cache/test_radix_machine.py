@@ -107,9 +107,10 @@ class TreeMachine(RuleBasedStateMachine):
             pages = match.pages.tolist() + self.pool.alloc(need).tolist()
             self.running.append(Running(key, pages, match.num_tokens, match.node))
 
-    def _insert(self, seq: Running, end: int, reason: InsertReason) -> None:
+    def _insert(self, seq: Running, end: int, reason: InsertReason, from_pin: bool) -> None:
         key, pages = seq.key[:end], np.array(seq.pages, np.int32)
-        match = self.tree.insert(keys(*key), pages, seq.shared, reason)
+        start = seq.node if from_pin else None
+        match = self.tree.insert(keys(*key), pages, seq.shared, reason, start)
         assert match.num_tokens == end // self.S * self.S
         assert match.pages.tolist() == self.naive.insert(key, seq.pages)
         self.tree.pin(match.node)
@@ -119,16 +120,17 @@ class TreeMachine(RuleBasedStateMachine):
         seq.pages[: len(match.pages)] = match.pages.tolist()
         seq.shared, seq.node = match.num_tokens, match.node
 
-    @rule(number=st.integers(0, 9), num_tokens=st.integers(0, 40))
-    def chunk(self, number: int, num_tokens: int) -> None:
+    @rule(number=st.integers(0, 9), num_tokens=st.integers(0, 40), from_pin=st.booleans())
+    def chunk(self, number: int, num_tokens: int, from_pin: bool) -> None:
         if seq := self._pick(number):
             end = min(len(seq.key), seq.shared + num_tokens)
-            self._insert(seq, end, InsertReason.CHUNK)
+            self._insert(seq, end, InsertReason.CHUNK, from_pin)
 
-    @rule(number=st.integers(0, 9), dropped=st.integers(0, 17))
-    def finish(self, number: int, dropped: int) -> None:
+    @rule(number=st.integers(0, 9), dropped=st.integers(0, 17), from_pin=st.booleans())
+    def finish(self, number: int, dropped: int, from_pin: bool) -> None:
         if seq := self._pick(number):
-            self._insert(seq, max(seq.shared, len(seq.key) - dropped), InsertReason.FINISHED)
+            end = max(seq.shared, len(seq.key) - dropped)
+            self._insert(seq, end, InsertReason.FINISHED, from_pin)
             self._end(seq)
 
     @rule(number=st.integers(0, 9))

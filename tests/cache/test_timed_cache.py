@@ -1,6 +1,7 @@
 """A clock on a cache: what goes through is unchanged, what it takes is counted."""
 
 import time
+from itertools import count
 
 import numpy as np
 
@@ -31,3 +32,16 @@ def test_everything_goes_through_and_its_processor_time_is_counted(monkeypatch):
     slow = TimedCache(tree)
     assert slow.evict(3) == 3
     assert 0.02 <= slow.seconds < 0.1
+
+
+def test_what_the_clock_takes_is_not_the_caches(monkeypatch):
+    seconds = count()
+    monkeypatch.setattr(time, "thread_time", lambda: float(next(seconds)))  # a second a reading
+    tree = RadixTree(PagePool(20, 1), LeastRecentlyUsed())
+    cache = TimedCache(tree)
+    cache.peek(np.arange(8))
+    assert cache.seconds == 0
+    monkeypatch.setattr(tree, "evict", lambda num_pages: time.thread_time())
+    slow = TimedCache(tree)
+    slow.evict(1)
+    assert slow.seconds == 1
