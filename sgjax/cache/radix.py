@@ -8,6 +8,7 @@ by the first page of their key. Every operation costs what it touches: the nodes
 the tokens of the key (eviction: the nodes it frees). Nothing rescans the tree but `check`.
 """
 
+import operator
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,6 +29,9 @@ from sgjax.cache.base import (
 )
 from sgjax.cache.orders import EvictionOrder, EvictionQueue
 from sgjax.cache.pool import Owner, PagePool
+
+
+_EVICTABLE = operator.attrgetter("is_evictable_leaf")
 
 
 class RadixNode:
@@ -262,7 +266,7 @@ class RadixTree:
         """Free at least `num_pages` pages of unpinned leaves if there are so many, never more."""
         freed: list[Pages] = []
         missing = num_pages
-        while missing > 0 and (leaf := self._queue.pop(_is_evictable_leaf)):
+        while missing > 0 and (leaf := self._queue.pop(_EVICTABLE)):
             tail = leaf.pages[-missing:]
             freed.append(tail)
             missing -= len(tail)
@@ -359,7 +363,3 @@ class RadixTree:
             event = CacheEvent(kind, node.id, parent.id, node.key, self._clock)
             for listener in self._listeners:
                 listener(event)
-
-
-def _is_evictable_leaf(node: RadixNode) -> bool:
-    return node.is_evictable_leaf

@@ -126,7 +126,8 @@ class ContractMachine(RuleBasedStateMachine):
 
     def _offer(self, seq: Running, reason: InsertReason) -> None:
         pages = np.array(seq.pages, np.int32)
-        match = self.cache.insert(keys(*seq.key[: seq.computed]), pages, seq.shared, reason)
+        key = keys(*seq.key[: seq.computed])
+        match = self.cache.insert(key, pages, seq.shared, reason, seq.node)
         assert seq.shared <= match.num_tokens == match.node.num_tokens <= seq.computed
         assert len(match.pages) * self.S == match.num_tokens
         self.cache.pin(match.node)

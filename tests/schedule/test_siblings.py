@@ -29,11 +29,8 @@ def test_one_waits_for_the_first_of_those_who_compute_most_beyond_what_is_cached
     computing = [sequence(1 + at, tokens) for at, tokens in enumerate(others)]
 
     def shared(tokens):
-        # The last token is computed in any case.
-        pairs = zip(asked[:-1], tokens, strict=False)
-        return next(
-            (i for i, (a, b) in enumerate(pairs) if a != b), min(len(asked) - 1, len(tokens))
-        )
+        most = min(len(asked) - 1, len(tokens))  # the last token is computed in any case
+        return next((i for i in range(most) if asked[i] != tokens[i]), most)
 
     longest = max(map(shared, others), default=0)
     found = Defer(worth).wait_for(seq, cached, computing)
