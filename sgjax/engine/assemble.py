@@ -8,21 +8,22 @@ from collections.abc import Callable
 
 from sgjax.cache import PagePool, build_cache
 from sgjax.engine.config import BLOCK_TOKENS, EngineConfig
-from sgjax.fsm.jump import JumpMode, NoJump
+from sgjax.fsm.jump import JumpMode
 from sgjax.models.config import ModelConfig
 from sgjax.schedule import (
+    Entrance,
     LeastProgress,
     Limits,
-    Mixed,
     PageKeeper,
     Scheduler,
+    build_composition,
     build_growth,
     build_policy,
     build_siblings,
+    passes_over,
 )
+from sgjax.schedule.scheduler import NO_JUMP, OPEN
 from sgjax.tokens.base import Tokenizer
-
-NO_JUMP = NoJump()
 
 
 def build_pages(config: EngineConfig) -> PageKeeper:
@@ -43,6 +44,7 @@ def build_scheduler(
     vocab_size: int,
     now: Callable[[], float],
     jump: JumpMode = NO_JUMP,
+    entrance: Entrance = OPEN,
 ) -> Scheduler:
     """Make the scheduler.
 
@@ -53,13 +55,14 @@ def build_scheduler(
         vocab_size: ids below it may occur in requests and be sampled.
         now: the executor's clock, in seconds.
         jump: what happens where a constraint forces text.
+        entrance: what requests pass before they wait.
     """
     assert config.max_context_len is not None
     return Scheduler(
         pages=pages,
         policy=build_policy(config.policy),
         siblings=build_siblings(config.siblings),
-        composition=Mixed(),
+        composition=build_composition(config.composition),
         growth=build_growth(config.growth),
         retract=LeastProgress(),
         tokenizer=tokenizer,
@@ -74,6 +77,8 @@ def build_scheduler(
         now=now,
         debug_checks=config.debug_checks,
         jump=jump,
+        passes_over=passes_over(config.admission),
+        entrance=entrance,
     )
 
 

@@ -13,8 +13,14 @@ from pydantic import Field
 from sgjax.cache import CacheSpec, EvictionSpec, LruSpec, TreeSpec
 from sgjax.errors import ConfigError
 from sgjax.fsm.spec import GrammarSpec
-from sgjax.schedule import GrowthSpec, PolicySpec, SiblingsSpec
-from sgjax.schedule.spec import DeferSpec, LpmSpec
+from sgjax.schedule import (
+    AdmissionSpec,
+    CompositionSpec,
+    GrowthSpec,
+    PolicySpec,
+    SiblingsSpec,
+)
+from sgjax.schedule.spec import DeferSpec, InOrderSpec, LpmSpec, MixedSpec
 from sgjax.sim.build import SimSpec
 from sgjax.typed import FORBID_EXTRA, load_yaml, validate
 
@@ -118,6 +124,8 @@ class EngineConfig:
         eviction: which cached prefix goes first.
         policy: the order of admission.
         siblings: what to do about a prefix that is being computed.
+        composition: what a step is made of: decodes and chunks of prompts together, or one kind.
+        admission: whether a request that does not fit holds up those behind it.
         growth: how much room admission leaves for the outputs of those who run.
         executor: what runs the steps: JAX on a device, or a simulated device.
         grammar: how constraints are compiled and applied.
@@ -148,6 +156,8 @@ class EngineConfig:
     eviction: EvictionSpec = field(default_factory=LruSpec)
     policy: PolicySpec = field(default_factory=LpmSpec)
     siblings: SiblingsSpec = field(default_factory=DeferSpec)
+    composition: CompositionSpec = field(default_factory=MixedSpec)
+    admission: AdmissionSpec = field(default_factory=InOrderSpec)
     growth: GrowthSpec = field(default_factory=GrowthSpec)
     executor: ExecutorSpec = field(default_factory=JaxSpec)
     grammar: GrammarSpec = field(default_factory=GrammarSpec)

@@ -135,7 +135,9 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
     pages = build_pages(config)
     executor = simulator.executor
     jump = build_jump(config.grammar.jump, tokenizer)
-    scheduler = build_scheduler(config, pages, tokenizer, ANY_ID, executor.now, jump)
+    scheduler = build_scheduler(
+        config, pages, tokenizer, ANY_ID, executor.now, jump, simulator.entrance
+    )
     kernels = load_kernels(config.grammar.kernels, default_cache_dir() / "native")
     compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, kernels, config.grammar)
 

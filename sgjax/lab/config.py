@@ -54,7 +54,7 @@ class Experiment:
             programs run (`LanguageSpec`), `cluster` that several workers serve (`ClusterSpec`),
             `baseline` names settings in configs/baselines that come between, and `peer` another
             engine that runs it (`PeerSpec`).
-        base: engine settings of all variants, and their `language` and `cluster`.
+        base: engine settings of all variants, and their `language`, `cluster` and `baseline`.
         metrics: columns of the table.
         expect: comparisons over `variant.metric`, judged for each workload.
         seeds: each fixes the order of the programs and the engine's seed.
@@ -127,22 +127,28 @@ class Experiment:
         return None if said is None else validate(PeerSpec, said, f"variant {variant!r}: peer")
 
     def _said_of(self, variant: str) -> dict[str, Any]:
-        own = dict(self.variants[variant])
-        baseline = own.pop("baseline", None)
-        settings = self.base if baseline is None else _overlay(self.base, load_baseline(baseline))
-        return _overlay(settings, own)
+        settings: dict[str, Any] = {}
+        for layer in (self.base, self.variants[variant]):
+            own = dict(layer)
+            baseline = own.pop("baseline", None)
+            if baseline is not None:
+                settings = _overlay(settings, load_baseline(baseline))
+            settings = _overlay(settings, own)
+        return settings
 
 
 def _overlay(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Return `base` overridden by `own`.
 
-    An object with a tag, such as `cache: {type: none}`, replaces the base's as a whole; one without
-    changes keys of the base's.
+    An object with a tag, such as `cache: {type: none}`, replaces another with one as a whole;
+    otherwise the keys of both are put together.
     """
     merged = {**base, **own}
     for key, value in own.items():
         before = base.get(key)
-        if isinstance(value, Mapping) and isinstance(before, Mapping) and "type" not in value:
+        if not isinstance(value, Mapping) or not isinstance(before, Mapping):
+            continue
+        if "type" not in value or "type" not in before:
             merged[key] = _overlay(before, value)
     return merged
 

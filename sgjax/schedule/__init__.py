@@ -1,7 +1,8 @@
 """HOST. Policies (order), admission (fit), the Scheduler (plan, commit, retract); no jax."""
 
 from sgjax.schedule.checks import Limits
-from sgjax.schedule.composition import Composition, Mixed
+from sgjax.schedule.composition import Composition, Mixed, PromptsFirst
+from sgjax.schedule.entrance import Entrance
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.pages import PageKeeper
 from sgjax.schedule.plan import Executor, Plan, PlanRow, StepOutput
@@ -11,12 +12,16 @@ from sgjax.schedule.scheduler import Scheduler
 from sgjax.schedule.sequence import Sequence
 from sgjax.schedule.siblings import Siblings
 from sgjax.schedule.spec import (
+    AdmissionSpec,
+    CompositionSpec,
     GrowthSpec,
     PolicySpec,
     SiblingsSpec,
+    build_composition,
     build_growth,
     build_policy,
     build_siblings,
+    passes_over,
 )
 from sgjax.schedule.stats import SchedulerStats
 from sgjax.schedule.waiting import WaitingQueue
@@ -24,7 +29,10 @@ from sgjax.schedule.watch import Watcher
 
 __all__ = [
     "AdaptiveGrowth",
+    "AdmissionSpec",
     "Composition",
+    "CompositionSpec",
+    "Entrance",
     "Executor",
     "GrowthSpec",
     "LeastProgress",
@@ -35,6 +43,7 @@ __all__ = [
     "PlanRow",
     "Policy",
     "PolicySpec",
+    "PromptsFirst",
     "RetractRule",
     "Scheduler",
     "SchedulerStats",
@@ -44,7 +53,9 @@ __all__ = [
     "StepOutput",
     "WaitingQueue",
     "Watcher",
+    "build_composition",
     "build_growth",
     "build_policy",
     "build_siblings",
+    "passes_over",
 ]

@@ -20,15 +20,19 @@ class Draft:
         limits: sizes of a step.
         pages: whose cache is offered what the step writes, if `shares_planned`.
         shares_planned: whether pages enter the cache when they are planned.
+        whole_prompts: whether a newcomer is computed in one step, or in steps of its own.
 
     Attributes:
         budget: tokens that may still be added, in whole blocks for extends.
     """
 
-    def __init__(self, limits: Limits, pages: PageKeeper, shares_planned: bool) -> None:
+    def __init__(
+        self, limits: Limits, pages: PageKeeper, shares_planned: bool, whole_prompts: bool
+    ) -> None:
         self._block = limits.block_tokens
         self._pages = pages
         self._shares_planned = shares_planned
+        self._whole_prompts = whole_prompts
         self._singles: list[PlanRow] = []
         self._extends: list[PlanRow] = []
         self.budget = limits.token_budget
@@ -37,6 +41,18 @@ class Draft:
     def rows(self) -> list[PlanRow]:
         """Return the rows so far, single tokens first."""
         return self._singles + self._extends
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is no row yet."""
+        return not self._singles and not self._extends
+
+    def takes(self, num_tokens: int) -> bool:
+        """Return whether a newcomer that lacks so many tokens may be begun in this step."""
+        # Who has the step for itself needs no more: otherwise the longest would never run.
+        if not self._whole_prompts or self.is_empty or num_tokens == 1:
+            return True
+        return num_tokens <= self.budget // self._block * self._block
 
     def decode(self, seq: Sequence) -> None:
         """Add a sequence that lacks one token, whatever is left of the budget."""
@@ -71,6 +87,9 @@ Admit = Callable[[Draft], bool]
 class Composition(abc.ABC):
     """Decide what a step is made of."""
 
+    whole_prompts: bool = False
+    """Whether a newcomer joins a step only if all its missing tokens do, or if it is alone."""
+
     @abc.abstractmethod
     def compose(self, draft: Draft, running: Collection[Sequence], admit: Admit) -> bool:
         """Fill a step.
@@ -85,16 +104,16 @@ class Composition(abc.ABC):
         """
 
     @abc.abstractmethod
-    def repeatable(self, num_running: int, waiting: bool, limits: Limits) -> int | None:
-        """Return how many steps in a row, this one included, nobody is let in.
+    def repeatable(self, num_rows: int, looked_for: bool, limits: Limits) -> int | None:
+        """Return how many steps pass, this one included, before a look that may change anything.
 
         Args:
-            num_running: sequences, all of which decode.
-            waiting: whether anybody waits; nobody comes meanwhile.
+            num_rows: decodes of the step just composed, which are all there is to run.
+            looked_for: whether a look would change anything, if it came to it.
             limits: of a step.
 
         Returns:
-            Steps, at least 1, if everybody goes on decoding; None where nothing limits them.
+            At least 1; None where there is no such look while everybody goes on decoding.
         """
 
     @abc.abstractmethod
@@ -117,10 +136,57 @@ class Mixed(Composition):
             draft.extend(seq)
         return draft.budget > 0 and admit(draft)
 
-    def repeatable(self, num_running: int, waiting: bool, limits: Limits) -> int | None:
-        """Return 1 where anybody might be let in beside the decodes."""
-        room = num_running < limits.max_running and num_running < limits.token_budget
-        return 1 if room and waiting else None
+    def repeatable(self, num_rows: int, looked_for: bool, limits: Limits) -> int | None:
+        """Return 1 where decodes leave tokens for others: each step looks then."""
+        return 1 if looked_for and num_rows < limits.token_budget else None
 
     def repeated(self, steps: int) -> None:
         """Do nothing: every step is like the first."""
+
+
+class PromptsFirst(Composition):
+    """Make a step all prompts or all decodes, prompts first.
+
+    SGLang's first release (`forward_step` in its model_rpc.py) and vLLM until it had chunked
+    prefill (`_schedule` in 0.2.5's scheduler.py) do so: whenever somebody fits, whole prompts are
+    computed and everybody else's decoding stalls; otherwise all decode.
+
+    Args:
+        decode_steps: steps of decoding between two looks at the queue; SGLang took 10, vLLM 1.
+    """
+
+    whole_prompts = True
+
+    def __init__(self, decode_steps: int) -> None:
+        self._decode_steps = decode_steps
+        self._left = 0
+        """Steps of decoding before the next look."""
+
+    def compose(self, draft: Draft, running: Collection[Sequence], admit: Admit) -> bool:
+        """Go on decoding; or compute prompts, of the running and of newcomers; or else decode."""
+        if self._left:
+            self._decode(draft, running)
+            self._left = 0 if draft.is_empty else self._left - 1
+        if not draft.is_empty:
+            return False
+        for seq in running:
+            if seq.todo > 1:
+                draft.extend(seq)
+        admitted = draft.budget > 0 and admit(draft)
+        if draft.is_empty:
+            self._decode(draft, running)
+            self._left = 0 if draft.is_empty else self._decode_steps - 1
+        return admitted
+
+    def repeatable(self, num_rows: int, looked_for: bool, limits: Limits) -> int | None:
+        """Return the steps up to the end of this round of decoding."""
+        return self._left + 1 if looked_for else None
+
+    def repeated(self, steps: int) -> None:
+        """Count the steps of decoding that passed, rounds of them between looks in vain."""
+        self._left = (self._left - steps) % self._decode_steps
+
+    def _decode(self, draft: Draft, running: Collection[Sequence]) -> None:
+        for seq in running:
+            if seq.todo == 1:
+                draft.decode(seq)

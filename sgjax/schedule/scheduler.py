@@ -17,11 +17,12 @@ from sgjax.errors import ConfigError, RequestAborted, SgjaxError
 from sgjax.fsm.grammar import Grammar
 from sgjax.fsm.jump import JumpMode, NoJump
 from sgjax.schedule import ahead
+from sgjax.schedule.admission import Admission
 from sgjax.schedule.checks import Limits, check_request, prompt_keys
 from sgjax.schedule.composition import Composition, Draft
 from sgjax.schedule.constrain import Constrainer, check_constraint
+from sgjax.schedule.entrance import Entrance, Open
 from sgjax.schedule.growth import AdaptiveGrowth
-from sgjax.schedule.hints import Hints
 from sgjax.schedule.outcome import (
     build_completion,
     no_distribution,
@@ -34,13 +35,14 @@ from sgjax.schedule.plan import Plan, PlanRow, StepOutput
 from sgjax.schedule.policies import Policy, mix
 from sgjax.schedule.retract import RetractRule
 from sgjax.schedule.sequence import Sequence
-from sgjax.schedule.siblings import Deferred, Siblings
+from sgjax.schedule.siblings import Siblings
 from sgjax.schedule.stats import SchedulerStats
-from sgjax.schedule.waiting import WaitingQueue
 from sgjax.schedule.watch import Watcher
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.detokenize import OutputText
 from sgjax.types import Delta, FinishKind, FinishReason, Request, Wants
+
+NO_JUMP, OPEN = NoJump(), Open()  # they have no state
 
 
 class Scheduler:
@@ -59,6 +61,8 @@ class Scheduler:
         now: clock in seconds (the executor's: virtual in simulation).
         debug_checks: verify the page invariant after every step.
         jump: what happens where a constraint forces text.
+        passes_over: whether who comes after a request that does not fit may be admitted first.
+        entrance: what requests pass before they wait.
     """
 
     def __init__(
@@ -74,11 +78,13 @@ class Scheduler:
         seed: int,
         now: Callable[[], float],
         debug_checks: bool = False,
-        jump: JumpMode = NoJump(),  # noqa: B008 - it has no state
+        jump: JumpMode = NO_JUMP,
+        passes_over: bool = False,
+        entrance: Entrance = OPEN,
     ) -> None:
         self._pages = pages
         self._policy = policy
-        self._siblings = siblings
+        self._shares_planned = siblings.shares_planned
         self._composition = composition
         self._growth = growth
         self._retract_rule = retract
@@ -87,10 +93,6 @@ class Scheduler:
         self._seed = seed
         self._now = now
         self._debug_checks = debug_checks
-        asked = pages.cache.foresee(lambda node: self._queue.next_use(node))
-        self._queue = WaitingQueue(pages.cache, policy.key, policy.tracks_prefix or asked)
-        self._hints = Hints(pages.cache)
-        self._deferred = Deferred()
         self._running: dict[str, Sequence] = {}
         self._alive: dict[str, Sequence] = {}
         self._events: list[Delta] = []
@@ -99,6 +101,10 @@ class Scheduler:
         self._steps = 0
         self.stats = SchedulerStats()
         self._constrainer = Constrainer(jump, tokenizer, pages, self.stats)
+        self._admission = Admission(
+            pages, policy, siblings, growth, passes_over, entrance, limits, self.stats, now
+        )
+        self._hints = self._admission.hints
 
     # ---------------------------------------------------------------- requests come and go
 
@@ -138,8 +144,7 @@ class Scheduler:
         )
         if grammar is not None:
             self._constrainer.begin(seq, grammar)
-        if request.after is None or not self._hints.hold(seq):
-            self._queue.add(seq)
+        self._admission.come(seq)
         self._alive[request.id] = seq
         if request.followers:
             self._hints.announce(request.id, request.followers)
@@ -221,12 +226,13 @@ class Scheduler:
     def _collect_rows(self) -> tuple[list[PlanRow], bool]:
         """Return the rows of one step, and whether any request changed its place meanwhile."""
         retracted = self._grow_running()
-        draft = Draft(self._limits, self._pages, self._siblings.shares_planned)
+        draft = Draft(
+            self._limits, self._pages, self._shares_planned, self._composition.whole_prompts
+        )
 
         def admit(draft: Draft) -> bool:
             # Whoever was just retracted would only be admitted to be retracted again.
-            full = len(self._running) >= self._limits.max_running
-            return not (retracted or full or not len(self._queue)) and self._admit(draft)
+            return self._admission.admit(draft, self._running, closed=retracted)
 
         admitted = self._composition.compose(draft, self._running.values(), admit)
         return draft.rows, retracted or admitted
@@ -247,93 +253,31 @@ class Scheduler:
 
     def _unblock(self) -> bool:
         """Act where requests wait but nothing can run; return whether anything was done."""
-        if self._running or not len(self._queue):
+        if self._running:
             return False
-        if not self._hints.drop_pins():
-            head = next(self._policy.order(self._queue, self._now()))
+        if self._admission.wait():
+            return True
+        head = self._admission.head()
+        if head is not None and not self._hints.drop_pins():
             self._fail(head, out_of_pages(head, self._pages.capacity_tokens))
-        return True
-
-    # ---------------------------------------------------------------- admission
-
-    def _admit(self, draft: Draft) -> bool:
-        """Admit waiting requests in the policy's order until one does not fit."""
-        self._queue.refresh()
-        reserved = self._growth.tokens(self._running.values())
-        computing = [s for s in self._running.values() if s.num_computed < s.num_prompt]
-        left: list[Sequence] = []
-        for seq in self._policy.order(self._queue, self._now()):
-            if draft.budget <= 0 or len(self._running) >= self._limits.max_running:
-                break
-            if not self._defer(seq, computing):
-                own_growth = self._growth.newcomer_tokens(seq)
-                if not self._take_in(seq, reserved + own_growth):
-                    break
-                reserved += own_growth
-                computing.append(seq)
-                draft.extend(seq)
-            left.append(seq)
-        for seq in left:
-            self._queue.remove(seq)
-        return bool(left)
-
-    def _defer(self, seq: Sequence, computing: list[Sequence]) -> bool:
-        """Let `seq` wait for a prefix that is being computed, if the siblings' strategy says so."""
-        if not computing:
-            return False
-        found = self._siblings.wait_for(seq, self._queue.cached(seq), computing)
-        if found is not None:
-            self._deferred.add(seq, *found)
-        return found is not None
-
-    def _take_in(self, seq: Sequence, growth_tokens: float) -> bool:
-        """Admit one request if it fits beside the expected growth of all; return whether it did."""
-        cache = self._pages.cache
-        match = cache.match(seq.tokens.view(0, seq.match_limit))
-        cache.pin(match.node)  # before looking at what is evictable: the match no longer is
-        missing = self._pages.missing_tokens(seq, match)
-        # Alone, a request may take all there is: what it cannot grow into fails only then.
-        expected = growth_tokens if self._running else 0
-        size = self._pages.pool.page_size
-        if missing + expected > self._pages.room_tokens or not self._pages.make_room(
-            missing // size
-        ):
-            cache.unpin(match.node)
-            return False
-        self._pages.acquire(seq, match)
-        self._running[seq.request.id] = seq
-        if seq.cached_tokens < 0:
-            self._hints.follower_gone(seq)
-            seq.cached_tokens = min(match.num_tokens, seq.num_prompt)
-            self.stats.cached_tokens += seq.cached_tokens
-            seq.admitted_s = self._now()
-            self._policy.admitted(seq)
-        return True
+        return head is not None
 
     def _retract(self, seq: Sequence) -> None:
         """Send a running sequence back to the queue; its full pages stay in the cache."""
         self._leave(seq)
         self.stats.retractions += 1
         self._growth.retracted(self._running.values())
-        self._queue.add(seq)
+        self._admission.come_back(seq)
 
     def _leave(self, seq: Sequence) -> None:
         """Take a sequence off its pages and off the running; wake who waits for its prefix."""
         self._pages.offer(seq, seq.num_computed, last=True)
         if seq.ended:
-            self._release_followers(seq)  # before the pin drops: a hint's own pin takes over
+            # Before the pin drops: a hint's own pin takes over.
+            self._admission.release_followers(seq)
         self._pages.release(seq)
         del self._running[seq.request.id]
-        self._wake(seq)
-
-    def _release_followers(self, seq: Sequence) -> None:
-        for follower in self._hints.finished(seq.request.id, seq.node):
-            self._queue.add(follower)
-
-    def _wake(self, writer: Sequence) -> None:
-        """Requeue those whose awaited prefix is computed, or will not be."""
-        for seq in self._deferred.wake(writer):
-            self._queue.add(seq)
+        self._admission.wake(seq)
 
     # ---------------------------------------------------------------- commit
 
@@ -381,8 +325,8 @@ class Scheduler:
         """
         if len(plan.rows) < len(self._running):
             return 1
-        waiting = len(self._queue) > 0
-        most = self._composition.repeatable(len(self._running), waiting, self._limits)
+        looked_for = not self._admission.is_idle(len(self._running))
+        most = self._composition.repeatable(len(plan.rows), looked_for, self._limits)
         if most == 1:
             return 1
         steps = ahead.repeats(plan, self._pages, self._limits.max_context_len)
@@ -406,9 +350,9 @@ class Scheduler:
             watcher.committed(plan, times, self._now())
 
     def _offer_computed(self, seq: Sequence) -> None:
-        if not self._siblings.shares_planned:
+        if not self._shares_planned:
             self._pages.offer(seq, seq.num_computed)
-        self._wake(seq)
+        self._admission.wake(seq)
 
     def _append(self, seq: Sequence, token: int, index: int, out: StepOutput) -> None:
         """Append a sampled token and end the sequence if it is time."""
@@ -445,9 +389,10 @@ class Scheduler:
         if seq.node is not None:
             self._leave(seq)
         else:
-            self._release_followers(seq)
+            self._admission.release_followers(seq)
         aborted = reason.kind is FinishKind.ABORT
         if not aborted:
+            self._admission.ended()
             self._constrainer.count_split_jumps(seq)
         self.stats.aborted += aborted
         self.stats.finished += not aborted
@@ -460,9 +405,5 @@ class Scheduler:
     def _fail(self, seq: Sequence, error: Exception) -> None:
         """End one request with an error; everything else goes on."""
         if seq.node is None:
-            if seq in self._queue:
-                self._queue.remove(seq)
-            self._deferred.remove(seq)
-            if seq.cached_tokens < 0:
-                self._hints.follower_gone(seq)
+            self._admission.withdraw(seq)
         self._finish(seq, FinishReason(FinishKind.ABORT, error=error))

@@ -1,4 +1,4 @@
-"""Schedule's part of the YAML: policies, siblings and growth as tagged objects, and their builders.
+"""Schedule's part of the YAML: its strategies as tagged objects, and their builders.
 
 Imports typed and its neighbours. See architecture section 8.
 """
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sgjax.errors import ConfigError
+from sgjax.schedule.composition import Composition, Mixed, PromptsFirst
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.policies import (
     AgedLongestPrefixMatch,
@@ -173,6 +174,53 @@ SiblingsSpec = Annotated[AdmitSpec | DeferSpec | SharePlannedSpec, Field(discrim
 
 
 @dataclass(frozen=True)
+class MixedSpec:
+    """A step decodes everybody and computes chunks of prompts beside that."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["mixed"] = "mixed"
+
+
+@dataclass(frozen=True)
+class PromptsFirstSpec:
+    """A step computes whole prompts while anybody's fits, or else decodes everybody.
+
+    Attributes:
+        decode_steps: steps of decoding between two looks at the queue.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    decode_steps: int = 1
+    type: Literal["prompts_first"] = "prompts_first"
+
+    def __post_init__(self) -> None:
+        if self.decode_steps < 1:
+            raise ConfigError(f"decode_steps={self.decode_steps} is not allowed; it must be >= 1")
+
+
+CompositionSpec = Annotated[MixedSpec | PromptsFirstSpec, Field(discriminator="type")]
+
+
+@dataclass(frozen=True)
+class InOrderSpec:
+    """Admission stops at the first request that does not fit, so nobody is overtaken for size."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["in_order"] = "in_order"
+
+
+@dataclass(frozen=True)
+class PassOverSpec:
+    """Admission passes over who does not fit: fuller steps, but long requests wait for a gap."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    type: Literal["pass_over"] = "pass_over"
+
+
+AdmissionSpec = Annotated[InOrderSpec | PassOverSpec, Field(discriminator="type")]
+
+
+@dataclass(frozen=True)
 class GrowthSpec:
     """What admission expects the running to grow by: a share of their remaining `max_new_tokens`.
 
@@ -238,3 +286,17 @@ def build_siblings(spec: SiblingsSpec) -> Siblings:
             return Defer(min_tokens)
         case SharePlannedSpec():
             return SharePlanned()
+
+
+def build_composition(spec: CompositionSpec) -> Composition:
+    """Return the composition of steps an object describes."""
+    match spec:
+        case MixedSpec():
+            return Mixed()
+        case PromptsFirstSpec(decode_steps=decode_steps):
+            return PromptsFirst(decode_steps)
+
+
+def passes_over(spec: AdmissionSpec) -> bool:
+    """Return whether admission passes over a request that does not fit."""
+    return isinstance(spec, PassOverSpec)

@@ -9,6 +9,7 @@ from typing import Literal
 from sgjax.errors import ConfigError
 from sgjax.models.config import ModelConfig
 from sgjax.sim.constrained import keep_constraints
+from sgjax.sim.entrance import TokenizerAndPause
 from sgjax.sim.executor import SimExecutor
 from sgjax.sim.hardware import Hardware, load_hardware, with_constants
 from sgjax.sim.outputs import FullLengths, Lengths, speak
@@ -34,9 +35,11 @@ class SimSpec:
             steps take no time, so programs need a moment to answer what they heard.
         compile_s: simulated seconds that the host compiles a constraint, before which no further
             step begins.
-        pause_s: simulated seconds after a step that ended a request before which no other begins:
-            SGLang's first releases wait so for requests that depend on it (0.03 s,
+        pause_s: simulated seconds after a step before the queue is looked at, if a request has
+            ended: SGLang's first releases wait so for requests that depend on it (0.03 s,
             `extend_dependency_time` of their backend_config.py).
+        tokenize_s: simulated seconds for each token of a prompt, before its request is seen: a
+            server's one tokenizer process takes requests one after another.
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -50,13 +53,14 @@ class SimSpec:
     constants: dict[str, float] = field(default_factory=dict)
     compile_s: float = 0.0
     pause_s: float = 0.0
+    tokenize_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.tensor < 1 or min(self.settle_s, self.compile_s, self.pause_s) < 0:
-            raise ConfigError(
-                f"tensor={self.tensor}, settle_s={self.settle_s}, compile_s={self.compile_s}, "
-                f"pause_s={self.pause_s}: at least 1, 0, 0 and 0 are needed"
-            )
+        if self.tensor < 1:
+            raise ConfigError(f"tensor={self.tensor} is not allowed; it must be >= 1")
+        for name in ("settle_s", "compile_s", "pause_s", "tokenize_s"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}={getattr(self, name)} is negative; allowed: 0 or more")
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,14 @@ class Simulator:
 
     Attributes:
         executor: runs plans on its virtual clock.
+        entrance: what requests pass before they wait.
         cost: what a step costs there.
         hardware: what is simulated.
         kv_tokens: tokens of K/V that fit beside the weights.
     """
 
     executor: SimExecutor
+    entrance: TokenizerAndPause
     cost: Roofline
     hardware: Hardware
     kv_tokens: int
@@ -96,5 +102,6 @@ def build_simulator(
     cost = Roofline(model, hardware, dtype, kv_dtype, spec.tensor)
     fitting = fitting_kv_tokens(model, hardware, dtype, kv_dtype, spec.tensor)
     script = keep_constraints(speak(tokenizer, spec.lengths, seed), tokenizer, seed)
-    executor = SimExecutor(script, cost, spec.pause_s)
-    return Simulator(executor, cost, hardware, fitting)
+    executor = SimExecutor(script, cost)
+    entrance = TokenizerAndPause(executor, spec.tokenize_s, spec.pause_s)
+    return Simulator(executor, entrance, cost, hardware, fitting)

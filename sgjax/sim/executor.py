@@ -23,19 +23,19 @@ class SimExecutor:
     Args:
         script: gives the next token of a sequence whose tokens are all computed.
         cost: seconds one step takes.
-        pause_s: seconds after a step that ended a request before which no other begins.
+
+    Attributes:
+        stepped_s: when the last step ended.
     """
 
     kind = "sim"
     writes_first = True
 
-    def __init__(self, script: Script, cost: Cost, pause_s: float = 0.0) -> None:
+    def __init__(self, script: Script, cost: Cost) -> None:
         self._script = script
         self._cost = cost
-        self._pause_s = pause_s
         self._clock_s = 0.0
-        self._last: Plan | None = None
-        self._last_ended_s = 0.0
+        self.stepped_s = 0.0
 
     def say(self, script: Script) -> Script:
         """Answer from another script from now on; return the one before."""
@@ -43,14 +43,10 @@ class SimExecutor:
         return before
 
     def submit(self, plan: Plan) -> tuple[Plan, float]:
-        """Run a step: its cost passes on the clock, and what is left of a pause before it."""
-        if self._pause_s:
-            if self._last is not None and any(row.seq.ended for row in self._last.rows):
-                self.advance_to(self._last_ended_s + self._pause_s)
-            self._last = plan
+        """Run a step: its cost passes on the clock."""
         cost_s = self._cost(plan)
         self._clock_s += cost_s
-        self._last_ended_s = self._clock_s
+        self.stepped_s = self._clock_s
         return plan, cost_s
 
     def wait(self, ticket: tuple[Plan, float]) -> StepOutput:
@@ -82,6 +78,7 @@ class SimExecutor:
         while steps < limit and (steps == 0 or self._clock_s < until_s):
             self._clock_s += next(costs_s)
             steps += 1
+        self.stepped_s = self._clock_s
         return steps
 
     def now(self) -> float:

@@ -26,21 +26,24 @@ from sgjax.cache import (
 )
 from sgjax.errors import ConfigError, PromptTooLong
 from sgjax.schedule import (
+    AdmissionSpec,
+    CompositionSpec,
     GrowthSpec,
     LeastProgress,
     Limits,
-    Mixed,
     PageKeeper,
     Policy,
     PolicySpec,
     Scheduler,
     SchedulerStats,
     SiblingsSpec,
+    build_composition,
     build_growth,
     build_policy,
     build_siblings,
+    passes_over,
 )
-from sgjax.schedule.spec import DeferSpec, LpmSpec
+from sgjax.schedule.spec import DeferSpec, InOrderSpec, LpmSpec, MixedSpec
 from sgjax.sim.executor import SimExecutor
 from sgjax.sim.roofline import Roofline
 from sgjax.sim.trace import Arrival
@@ -61,7 +64,8 @@ class ReplayConfig:
         kv_tokens: tokens the K/V pool holds.
         page_size: S; a trace of 512-token blocks loses nothing with pages of 512.
         max_running, token_budget, max_context_len: limits of a step and a sequence.
-        cache, eviction, policy, siblings: as in the engine's configuration.
+        cache, eviction, policy, siblings, composition, admission, growth: as in the engine's
+            configuration.
         seed: of nothing but the random policies.
     """
 
@@ -74,6 +78,9 @@ class ReplayConfig:
     eviction: EvictionSpec = field(default_factory=LruSpec)
     policy: PolicySpec = field(default_factory=LpmSpec)
     siblings: SiblingsSpec = field(default_factory=DeferSpec)
+    composition: CompositionSpec = field(default_factory=MixedSpec)
+    admission: AdmissionSpec = field(default_factory=InOrderSpec)
+    growth: GrowthSpec = field(default_factory=GrowthSpec)
     seed: int = 0
 
 
@@ -148,13 +155,14 @@ def replay(
         pages=pages,
         policy=policy or build_policy(config.policy),
         siblings=build_siblings(config.siblings),
-        composition=Mixed(),
-        growth=build_growth(GrowthSpec()),
+        composition=build_composition(config.composition),
+        growth=build_growth(config.growth),
         retract=LeastProgress(),
         tokenizer=NoText(),
         limits=Limits(config.max_running, config.token_budget, 16, config.max_context_len, ANY_ID),
         seed=config.seed,
         now=executor.now,
+        passes_over=passes_over(config.admission),
     )
     return drive(trace, scheduler, executor, cost if macro_steps else None)
 

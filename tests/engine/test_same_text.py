@@ -26,6 +26,8 @@ POLICIES = [
     {"type": "aged_lpm", "max_wait_s": 0.01},
 ]
 SIBLINGS = [{"type": "admit"}, {"type": "defer"}, {"type": "share_planned"}]
+COMPOSITIONS = [{"type": "mixed"}, {"type": "prompts_first", "decode_steps": 3}]
+ADMISSIONS = [{"type": "in_order"}, {"type": "pass_over"}]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def name(switches: tuple[dict, ...]) -> str:
 @pytest.mark.parametrize("switches", list(itertools.product(CACHES, POLICIES, SIBLINGS)), ids=name)
 def test_text_is_the_same_under_every_cache_policy_and_siblings(reference, switches) -> None:
     cache, policy, siblings = switches
-    # Page size, chunk and pool vary along, so that every pair of values meets somewhere.
+    # What else there is varies along, so that every pair of values meets somewhere.
     turn = POLICIES.index(policy) + SIBLINGS.index(siblings)
     info = check_same_text(
         reference,
@@ -53,6 +55,8 @@ def test_text_is_the_same_under_every_cache_policy_and_siblings(reference, switc
         page_size=(1, 16)[turn % 2],
         token_budget=(256, 32)[turn // 2 % 2],
         kv_tokens=(ROOMY, TIGHT)[(turn + CACHES.index(cache)) % 2],
+        composition=COMPOSITIONS[(turn // 2 + CACHES.index(cache)) % 2],
+        admission=ADMISSIONS[(turn // 3 + CACHES.index(cache)) % 2],
     )
     if cache["type"] == "none":
         assert info["cached_tokens"] == 0

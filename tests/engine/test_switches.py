@@ -124,6 +124,9 @@ SWITCHES = {
         fork=SequentialFork(),
     ),
     "chunk": Switch(more_steps, {"token_budget": 32}),
+    "prompts first": Switch(
+        more_steps, {"composition": {"type": "prompts_first", "decode_steps": 4}}
+    ),
     "page size": Switch(
         lambda full, without: (
             fewer_hits(full, without) and without.requests["cached_tokens"] % 16 == 0
@@ -171,3 +174,13 @@ def test_without_an_optimisation_counters_change_and_texts_do_not(
     agreement = sum(a == b for a, b in zip(without.verdicts, full.verdicts, strict=True))
     record_property("agreeing_verdicts", f"{agreement} of {len(full.verdicts)}")
     assert switch.steers or without.verdicts == full.verdicts
+
+
+def test_passing_over_who_does_not_fit_saves_steps_and_changes_no_text() -> None:
+    def served(admission: str) -> tuple[list[str], int]:
+        with sgl.Engine(**{**FULL, "kv_tokens": 130}, admission={"type": admission}) as engine:
+            results = engine.generate([STEMS[0], STEMS[1], "Hi"], GREEDY)
+            return [r["text"] for r in results], engine.get_server_info()["forward_passes"]
+
+    texts, passes = served("in_order")
+    assert served("pass_over") == (texts, passes - NEW)

@@ -81,7 +81,19 @@ def test_every_baseline_is_a_valid_simulated_engine(name, write):
     base = "base: {executor: {type: sim, hardware: a10g, model: llama-2-7b}}"
     experiment = load_experiment(write(MINIMAL.replace("full: {}", own) + base), [])
     with sgl.Engine(**experiment.engine_settings("full", seed=0)) as engine:
-        assert engine.get_server_info()["config"]["policy"] == {"type": "fcfs"}
+        policy = engine.get_server_info()["config"]["policy"]
+    assert policy == {"type": "lpm" if name == "sglang_first_release" else "fcfs"}
+
+
+def test_a_baseline_of_all_variants_comes_below_base(write):
+    base = "base: {baseline: sglang_first_release, executor: {type: sim, hardware: a10g}}"
+    own = "full: {}, vllm: {baseline: vllm_0_2_5}, patient: {executor: {pause_s: 1.0}}"
+    experiment = load_experiment(write(MINIMAL.replace("full: {}", own) + base), [])
+    full, vllm, patient = (experiment.engine_settings(v, 0) for v in experiment.variants)
+    assert full["composition"] == {"type": "prompts_first", "decode_steps": 10}
+    assert vllm["composition"] == {"type": "prompts_first", "decode_steps": 1}
+    assert full["executor"]["hardware"] == vllm["executor"]["hardware"] == "a10g"
+    assert [s["executor"]["pause_s"] for s in (full, vllm, patient)] == [0.03, 0.0, 1.0]
 
 
 def test_without_language_programs_run_as_they_do_by_default(write):

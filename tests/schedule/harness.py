@@ -6,18 +6,21 @@ from dataclasses import dataclass, field
 from sgjax.cache import CacheSpec, EvictionSpec, LruSpec, PagePool, TreeSpec, build_cache
 from sgjax.schedule import (
     AdaptiveGrowth,
+    AdmissionSpec,
+    CompositionSpec,
     LeastProgress,
     Limits,
-    Mixed,
     PageKeeper,
     Plan,
     PolicySpec,
     Scheduler,
     SiblingsSpec,
+    build_composition,
     build_policy,
     build_siblings,
+    passes_over,
 )
-from sgjax.schedule.spec import AdmitSpec, FcfsSpec
+from sgjax.schedule.spec import AdmitSpec, FcfsSpec, InOrderSpec, MixedSpec
 from sgjax.sim import SimExecutor, hashed_tokens, linear_cost
 from sgjax.tokens.byte import ByteTokenizer
 from sgjax.types import Completion, Delta, Request, SamplingParams
@@ -43,6 +46,8 @@ class Setup:
     max_context_len: int = 1000
     growth: float = 0.5
     newcomers_in_full: bool = False
+    composition: CompositionSpec = field(default_factory=MixedSpec)
+    admission: AdmissionSpec = field(default_factory=InOrderSpec)
 
 
 class Bench:
@@ -59,7 +64,8 @@ class Bench:
             pages=self.pages,
             policy=build_policy(setup.policy),
             siblings=build_siblings(setup.siblings),
-            composition=Mixed(),
+            composition=build_composition(setup.composition),
+            passes_over=passes_over(setup.admission),
             growth=AdaptiveGrowth(
                 setup.growth,
                 min(0.1, setup.growth),

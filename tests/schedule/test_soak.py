@@ -21,7 +21,11 @@ from sgjax.schedule.spec import (
     DeferSpec,
     DfsWeightSpec,
     FcfsSpec,
+    InOrderSpec,
     LpmSpec,
+    MixedSpec,
+    PassOverSpec,
+    PromptsFirstSpec,
     RandomSpec,
     SharePlannedSpec,
 )
@@ -43,6 +47,8 @@ SETUPS = st.builds(
     max_running=st.sampled_from([1, 3, 8]),
     token_budget=st.sampled_from([16, 48, 256]),
     growth=st.sampled_from([0.0, 0.5, 1.0]),
+    composition=st.sampled_from([MixedSpec(), PromptsFirstSpec(1), PromptsFirstSpec(4)]),
+    admission=st.sampled_from([InOrderSpec(), PassOverSpec()]),
 )
 
 

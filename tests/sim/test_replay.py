@@ -9,7 +9,7 @@ import pytest
 from sgjax.cache import NoCacheSpec
 from sgjax.errors import ConfigError
 from sgjax.models.presets import load_preset
-from sgjax.schedule.spec import AgedLpmSpec, FcfsSpec, LpmSpec
+from sgjax.schedule.spec import AgedLpmSpec, FcfsSpec, LpmSpec, PassOverSpec, PromptsFirstSpec
 from sgjax.sim import Roofline, load_hardware
 from sgjax.sim.replay import ReplayConfig, replay
 from sgjax.sim.trace import Arrival, BlockTokens, read_azure, read_mooncake, tile
@@ -54,8 +54,21 @@ def assert_same(a, b):
         dataclasses.replace(ROOMY, kv_tokens=50_000, page_size=16, token_budget=1024),
         dataclasses.replace(ROOMY, cache=NoCacheSpec(), kv_tokens=80_000),
         dataclasses.replace(ROOMY, kv_tokens=60_000, policy=AgedLpmSpec(max_wait_s=1.0)),
+        dataclasses.replace(ROOMY, kv_tokens=60_000, composition=PromptsFirstSpec(10)),
+        dataclasses.replace(
+            ROOMY, max_running=6, composition=PromptsFirstSpec(4), admission=PassOverSpec()
+        ),
     ],
-    ids=["roomy", "tight fcfs", "few slots", "small pages", "no cache", "aged"],
+    ids=[
+        "roomy",
+        "tight fcfs",
+        "few slots",
+        "small pages",
+        "no cache",
+        "aged",
+        "prompts first",
+        "full",
+    ],
 )
 def test_macro_steps_change_nothing(config):
     trace = conversations(250)

@@ -1,0 +1,143 @@
+"""What a step is made of, and whether a request that does not fit holds up those behind it."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sgjax.errors import ConfigError
+from sgjax.schedule.spec import InOrderSpec, LpmSpec, MixedSpec, PassOverSpec, PromptsFirstSpec
+from tests.schedule.harness import Bench, Setup, ask, words
+
+
+def serve(setup: Setup, seed: int, count: int = 24) -> Bench:
+    """Serve requests of all lengths, most of which come while others run."""
+    rng = random.Random(seed)
+    bench = Bench(setup)
+    stems = [words(rng, 40) for _ in range(3)]
+    for i in range(count):
+        prompt = rng.choice(stems)[: rng.randrange(1, 41)] + words(rng, rng.randrange(1, 30))
+        bench.add(ask(str(i), prompt, rng.randrange(1, 25)))
+        for _ in range(rng.randrange(4)):
+            bench.step()
+    bench.run()
+    return bench
+
+
+def kinds_of_rows(bench: Bench) -> list[set[str]]:
+    """Return what each step did: went on decoding what the step before had sampled, or else."""
+    decodes_from: dict[str, int] = {}
+    kinds = []
+    for plan in bench.plans:
+        kinds.append(
+            {
+                "decode"
+                if decodes_from.get(row.seq.request.id) == row.start and row.num_tokens == 1
+                else "prompt"
+                for row in plan.rows
+            }
+        )
+        for row in plan.rows:
+            decodes_from[row.seq.request.id] = row.end if row.sample else -1
+    return kinds
+
+
+TIGHT = {"pages": 180, "max_running": 6, "token_budget": 96, "growth": 0.2, "policy": LpmSpec()}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([1, 3, 10]), st.booleans())
+def test_prompts_first_never_mixes_prompts_and_decodes(seed, decode_steps, skips) -> None:
+    admission = PassOverSpec() if skips else InOrderSpec()
+    setup = Setup(**TIGHT, composition=PromptsFirstSpec(decode_steps), admission=admission)
+    kinds = kinds_of_rows(serve(setup, seed))
+    assert all(len(kind) == 1 for kind in kinds)
+
+
+def test_mixed_does_mix() -> None:
+    assert any(len(kind) == 2 for kind in kinds_of_rows(serve(Setup(**TIGHT), 0)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([PromptsFirstSpec(1), PromptsFirstSpec(7)]))
+def test_answers_are_the_same_however_steps_are_composed(seed, composition) -> None:
+    answers = []
+    for setup in (
+        Setup(**TIGHT),
+        Setup(**TIGHT, composition=composition),
+        Setup(**TIGHT, composition=composition, admission=PassOverSpec()),
+    ):
+        done = serve(setup, seed).done
+        answers.append({name: completion.output_ids for name, completion in done.items()})
+    assert answers[0] == answers[1] == answers[2]
+
+
+@pytest.mark.parametrize("decode_steps", [1, 4])
+def test_whoever_comes_waits_for_the_end_of_a_round_of_decoding(decode_steps: int) -> None:
+    bench = Bench(Setup(composition=PromptsFirstSpec(decode_steps)))
+    rng = random.Random(0)
+    bench.add(ask("first", words(rng, 20), 100))
+    bench.step()  # its prompt
+    bench.step()  # the first decode of a round
+    bench.add(ask("second", words(rng, 20), 4))
+    seen = [len(bench.step().rows[0].seq.request.id) for _ in range(decode_steps)]
+    assert seen == [len("first")] * (decode_steps - 1) + [len("second")]
+
+
+def test_whole_prompts_share_a_step_and_only_what_exceeds_it_is_cut() -> None:
+    rng = random.Random(1)
+    bench = Bench(Setup(composition=PromptsFirstSpec(1), token_budget=64))
+    for name, length in (("a", 30), ("b", 32), ("long", 100), ("c", 5)):
+        bench.add(ask(name, words(rng, length), 2))
+    bench.run()
+    prompts = [
+        [(row.seq.request.id, row.start, row.end) for row in plan.rows]
+        for plan in bench.plans
+        if plan.num_tokens > len(plan.rows)
+    ]
+    # The long one waits until it begins a step; its end leaves room for the last.
+    assert prompts == [
+        [("a", 0, 30), ("b", 0, 32)],
+        [("long", 0, 64)],
+        [("long", 64, 100), ("c", 0, 5)],
+    ]
+
+
+def make_queue(admission) -> Bench:
+    """Return a bench where one runs, a big one that does not fit waits, and a small one behind."""
+    rng = random.Random(2)
+    bench = Bench(Setup(pages=100, growth=0.0, admission=admission))
+    bench.add(ask("runs", words(rng, 40), 20))
+    bench.step()
+    bench.add(ask("big", words(rng, 70), 2), ask("small", words(rng, 10), 2))
+    return bench
+
+
+def test_in_order_nobody_overtakes_who_does_not_fit() -> None:
+    bench = make_queue(InOrderSpec())
+    plan = bench.step()
+    assert [row.seq.request.id for row in plan.rows] == ["runs"]
+    assert list(bench.run()) == ["runs", "big", "small"]
+
+
+def test_passing_over_lets_the_small_in_before_the_big() -> None:
+    bench = make_queue(PassOverSpec())
+    plan = bench.step()
+    assert [row.seq.request.id for row in plan.rows] == ["runs", "small"]
+    assert list(bench.run()) == ["small", "runs", "big"]
+
+
+def test_whom_steps_pass_over_runs_alone_in_the_end() -> None:
+    rng = random.Random(3)
+    setup = Setup(pages=100, growth=0.0, composition=PromptsFirstSpec(2), admission=PassOverSpec())
+    bench = Bench(setup)
+    bench.add(ask("big", words(rng, 90), 2))
+    bench.add(*(ask(str(i), words(rng, 20), 9) for i in range(6)))
+    assert set(bench.run()) == {"big", *map(str, range(6))}
+
+
+def test_a_round_has_at_least_one_step() -> None:
+    with pytest.raises(ConfigError, match="decode_steps=0"):
+        PromptsFirstSpec(0)
+    assert MixedSpec().type == "mixed"
