@@ -178,9 +178,11 @@ def test_without_an_optimisation_counters_change_and_texts_do_not(
 
 def test_passing_over_who_does_not_fit_saves_steps_and_changes_no_text() -> None:
     def served(admission: str) -> tuple[list[str], int]:
-        with sgl.Engine(**{**FULL, "kv_tokens": 130}, admission={"type": admission}) as engine:
-            results = engine.generate([STEMS[0], STEMS[1], "Hi"], GREEDY)
+        with sgl.Engine(**{**FULL, "kv_tokens": 180}, admission={"type": admission}) as engine:
+            long = {**GREEDY, "max_new_tokens": 3 * NEW}
+            results = engine.generate([STEMS[0], STEMS[1], "Hi"], [GREEDY, GREEDY, long])
             return [r["text"] for r in results], engine.get_server_info()["forward_passes"]
 
-    texts, passes = served("in_order")
-    assert served("pass_over") == (texts, passes - NEW)
+    (texts, passes), (same_texts, fewer_passes) = served("in_order"), served("pass_over")
+    assert same_texts == texts
+    assert fewer_passes < passes - NEW // 2
