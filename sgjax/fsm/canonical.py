@@ -57,7 +57,6 @@ class CanonicalGrammar:
         self._alive: dict[State, bool] = {}
         self._living: dict[int, Bools] = {}
         self._edges: dict[int, tuple[Ints, Ints]] = {}
-        self._distance = _distances(inner)
         self._lock = threading.RLock()
         if not self._is_alive((inner.start, ())):
             raise GrammarError(
@@ -203,20 +202,7 @@ class CanonicalGrammar:
         found = self._edges.get(inner)
         if found is None:
             tokens, targets = token_targets(self._vocabulary.trie, self.dfa.table, inner)
-            order = np.argsort(self._distance[targets], kind="stable")
+            order = np.argsort(self.dfa.distance[targets], kind="stable")
             found = tokens[order], targets[order].astype(np.int32)
             self._edges[inner] = found
         return found
-
-
-def _distances(grammar: FsmGrammar) -> Ints:
-    """Return i32[S] the fewest bytes from each state to the end of a text."""
-    dfa = grammar.dfa
-    trans = np.stack([dfa.targets(state) for state in range(dfa.num_states)])
-    distance = np.where(dfa.table.accepting, 0, np.iinfo(np.int32).max - 1).astype(np.int32)
-    while True:
-        nearest = np.where(trans >= 0, distance[trans], np.iinfo(np.int32).max - 1).min(axis=1)
-        closer = np.minimum(distance, np.minimum(nearest, np.iinfo(np.int32).max - 2) + 1)
-        if (closer == distance).all():
-            return distance
-        distance = closer.astype(np.int32)

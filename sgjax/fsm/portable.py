@@ -45,7 +45,7 @@ class PortableKernels:
 
     def minimize(self, trans: Ints, accepting: Bools) -> tuple[Ints, Bools]:
         """See `Kernels`."""
-        alive = reaching(trans, accepting)
+        alive = steps_to_end(trans, accepting) >= 0
         if not alive[0]:
             return trans[:0], accepting[:0]
         S, C = trans.shape
@@ -184,17 +184,18 @@ def _groups(first: Ints, values: Ints) -> list[list[int]]:
     return [all_values[a:b] for a, b in itertools.pairwise(ends)]
 
 
-def reaching(trans: Ints, accepting: Bools) -> Bools:
-    """Return bool[S], which states of i32[S, C] transitions can reach an accepting one."""
+def steps_to_end(trans: Ints, accepting: Bools) -> Ints:
+    """Return i32[S], the fewest of i32[S, C] transitions to an accepting state; -1: none leads."""
     sources, columns = np.nonzero(trans >= 0)
     targets = trans[sources, columns]
     by_target = np.argsort(targets, kind="stable")
     sources = sources[by_target]
     first = np.searchsorted(targets[by_target], np.arange(len(trans) + 1))
-    alive = accepting.copy()
-    frontier = np.flatnonzero(alive)
+    steps = np.where(accepting, 0, -1).astype(np.int32)
+    frontier, count = np.flatnonzero(accepting), 0
     while len(frontier):
+        count += 1
         found = np.unique(sources[ranges(first[frontier], first[frontier + 1])])
-        frontier = found[~alive[found]]
-        alive[frontier] = True
-    return alive
+        frontier = found[steps[found] < 0]
+        steps[frontier] = count
+    return steps

@@ -20,7 +20,7 @@ from sgjax.errors import GrammarError
 from sgjax.fsm.automaton import Alphabet, CharDfa
 from sgjax.fsm.charset import MAX_CODE_POINT
 from sgjax.fsm.kernels import DEAD, Bools, ByteTable, Ints
-from sgjax.fsm.portable import reaching
+from sgjax.fsm.portable import steps_to_end
 
 
 class ByteDfa:
@@ -69,6 +69,11 @@ class ByteDfa:
         """Return i32[256], the state each byte leads to, -1 for none."""
         steps = self.table.delta[self.table.row_of[state]][self.table.byte_class]
         return np.where(steps == DEAD, -1, state + steps)
+
+    @cached_property
+    def distance(self) -> Ints:
+        """Return i32[S], the fewest bytes from each state to the end of a text."""
+        return steps_to_end(_targets(self.table.delta[self.table.row_of]), self.table.accepting)
 
     @cached_property
     def live_bytes(self) -> frozenset[int]:
@@ -121,10 +126,9 @@ def without_bytes(dfa: ByteDfa, absent: frozenset[int]) -> ByteDfa:
         delta = np.pad(table.delta, ((0, 0), (0, 1)), constant_values=DEAD)
     unread = np.setdiff1d(np.arange(delta.shape[1]), byte_class)
     delta[:, unread] = DEAD  # else a class of absent bytes would keep states alive
-    states = np.arange(dfa.num_states, dtype=np.int32)[:, None]
     steps = delta[table.row_of]
-    trans = np.where(steps == DEAD, -1, states + steps)
-    alive = reaching(trans, table.accepting)
+    trans = _targets(steps)
+    alive = steps_to_end(trans, table.accepting) >= 0
     if not alive[0]:
         raise GrammarError(
             "every text of the pattern holds a byte that no token of this vocabulary has"
@@ -132,6 +136,12 @@ def without_bytes(dfa: ByteDfa, absent: frozenset[int]) -> ByteDfa:
     steps[~alive[trans]] = DEAD
     delta, row_of = _unique_rows(steps)
     return ByteDfa(ByteTable(byte_class, row_of, delta, table.accepting), dfa.boundary)
+
+
+def _targets(steps: Ints) -> Ints:
+    """Return i32[S, C] targets of the differences of all states; -1 for none."""
+    states = np.arange(len(steps), dtype=np.int32)[:, None]
+    return np.where(steps == DEAD, -1, states + steps)
 
 
 @dataclass

@@ -119,6 +119,7 @@ METRICS: dict[str, Metric] = {
     "constraints_compiled": _count("constraints compiled"),
     "installed": Metric("installed (1) or not (0)", digits=0),
     "compiled_schemas": _rate("schemas compiled"),
+    "over_budget_schemas": _count("schemas given up for time"),
     "passing_schemas": _rate("schemas with every instance judged right"),
     "false_accepts": _count("invalid instances accepted"),
     "false_rejects": _count("valid instances rejected"),

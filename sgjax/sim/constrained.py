@@ -22,6 +22,8 @@ _LEAVE = 1 / 24
 """How likely free text ends at each character."""
 _STOP = 1 / 4
 """How likely the whole text ends at each place where it may."""
+_LONG = 1024
+"""Bytes from which on a text takes the shortest way to its end: some languages rarely find one."""
 _KEPT_TEXTS = 4096
 
 Text = tuple[bytes, list[int] | None]
@@ -84,10 +86,14 @@ def draw_text(dfa: ByteDfa, seed: int) -> bytes:
     while True:
         targets = dfa.targets(state)
         options = np.flatnonzero(targets >= 0).tolist()
-        if not options or (dfa.table.accepting[state] and rng.random() < _STOP):
+        is_long = len(text) >= _LONG
+        stops = dfa.table.accepting[state] and (is_long or rng.random() < _STOP)
+        if not options or stops:
             return bytes(text)
         byte = ord(_WORDS[word % len(_WORDS)])
-        if len(options) > 1 and byte in options and rng.random() >= _LEAVE:
+        if is_long:
+            byte = min(options, key=lambda b: int(dfa.distance[targets[b]]))
+        elif len(options) > 1 and byte in options and rng.random() >= _LEAVE:
             word += 1
         else:
             ends = [b for b in options if b == ord('"')]

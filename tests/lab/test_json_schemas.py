@@ -1,6 +1,8 @@
 """Schemas compiled, judged and written: on the shipped file, by us and by who is installed."""
 
 import json
+import os
+import signal
 
 import jsonschema
 import pytest
@@ -11,8 +13,10 @@ from sgjax.fsm.portable import PortableKernels
 from sgjax.fsm.spec import GrammarSpec
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.schema_compilers import Refused, is_installed, load_compiler
+from sgjax.lab.schema_judge import Schema, judge
+from sgjax.lab.schema_worker import Job, SchemaWorker
 from sgjax.lab.workloads import DataSource, JsonSchemasWorkload
-from sgjax.lab.workloads.json_schemas import judge, summarise
+from sgjax.lab.workloads.json_schemas import summarise
 from sgjax.lang.spec import LanguageSpec
 from sgjax.tokens.byte import ByteTokenizer
 
@@ -102,6 +106,23 @@ def test_wrong_judgements_are_counted_by_their_direction() -> None:
     assert metrics["passing_schemas"] == 0
 
 
+def test_a_schema_that_takes_too_long_or_kills_its_compiler_is_refused_alone() -> None:
+    nested = {"type": "string", "pattern": "^((a{0,50}b?){0,50}c?){0,50}$"}
+    slow = Schema("slow", json.dumps(nested), ())
+    spec = GrammarSpec(kernels="numpy", max_states=10**9, max_compile_s=1000)
+    with SchemaWorker(Job("ours", ByteTokenizer(), spec, budget_s=0.5)) as worker:
+        judged = [worker.judge(schema) for schema in (SCHEMAS[0], slow, SCHEMAS[0])]
+        assert [j.over_budget for j in judged] == [False, True, False]
+        assert [j.right for j in judged] == [True, False, True]
+        assert judged[1].word == "refused: more than 0.5 s of processor time (budget_s)"
+        os.kill(worker.pid, signal.SIGKILL)
+        assert worker.judge(SCHEMAS[0]).word == (
+            "refused: the compiler's process ended with status -9"
+        )
+        assert worker.judge(SCHEMAS[0]).right
+    assert summarise(judged)["over_budget_schemas"] == 1
+
+
 def test_files_are_read_and_cut(tmp_path) -> None:
     rows = [{"id": f"s{i}", "schema": {"type": "boolean"}, "tests": []} for i in range(3)]
     text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -111,3 +132,5 @@ def test_files_are_read_and_cut(tmp_path) -> None:
     assert task.first(1).num_programs == 1
     with pytest.raises(ConfigError, match="num_schemas=0"):
         JsonSchemasWorkload(num_schemas=0).load(DataSource(), seed=0)
+    with pytest.raises(ConfigError, match="budget_s=0"):
+        JsonSchemasWorkload(budget_s=0).load(DataSource(), seed=0)

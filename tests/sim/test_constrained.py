@@ -26,6 +26,16 @@ def test_drawn_texts_match_and_depend_on_the_seed(pattern) -> None:
     assert len(set(texts)) > 1 or pattern == ""
 
 
+def test_a_text_that_hardly_finds_its_end_is_led_to_it() -> None:
+    vocabulary = Vocabulary(ByteTokenizer(), 257)
+    pattern = "([a-z ]{40}|[0-9]{100})*#"
+    dfa = compile_regex(pattern, vocabulary, PortableKernels(), Budget()).dfa
+    texts = [draw_text(dfa, seed).decode() for seed in range(10)]
+    assert all(re.fullmatch(pattern, text) for text in texts)
+    assert max(map(len, texts)) > 1024
+    assert max(map(len, texts)) <= 1024 + 100
+
+
 def run(executor=A10G, rounds=1, **grammar):
     with sgl.Engine(executor=executor, debug_checks=True, grammar=grammar) as engine:
         prompts = [f"Who is number {i}?" for i in range(12)]

@@ -4,14 +4,13 @@ A file of schemas with instances, valid and not, as JSONSchemaBench has them ({i
 tests: [{valid, data}]} a line); some of our own ship with the project. A compiler passes a schema
 if it compiles it and judges every instance right, written in one way of spacing. Times are
 processor time of one thread. With our own compiler the engine also writes an output for every
-schema, which is then validated. Imports the lab's schema compilers and the workload protocol.
+schema, which is then validated. Imports the lab's schema judge and worker, and the workload
+protocol.
 """
 
 import importlib
 import importlib.util
 import json
-import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,23 +19,15 @@ from typing import Any, Literal
 import numpy as np
 
 from sgjax.errors import ConfigError, UnsupportedBackend
-from sgjax.fsm.native import load_kernels
 from sgjax.fsm.spec import GrammarSpec
-from sgjax.lab.schema_compilers import (
-    Compile,
-    Matcher,
-    Name,
-    Refused,
-    is_installed,
-    load_compiler,
-)
+from sgjax.lab.schema_compilers import Name, is_installed
+from sgjax.lab.schema_judge import Judged, Schema
+from sgjax.lab.schema_worker import Job, SchemaWorker
 from sgjax.lab.spread import ask_all
 from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Ran, refuse_language
 from sgjax.lab.workloads.text import read_rows
 from sgjax.lang.spec import LanguageSpec
-from sgjax.models.pull import default_cache_dir
 from sgjax.theory.visits import Visit
-from sgjax.tokens.base import Tokenizer
 from sgjax.typed import FORBID_EXTRA, validate
 from sgjax.types import Completion, Constraint, ConstraintKind, FinishKind, Request, SamplingParams
 
@@ -45,26 +36,12 @@ MAX_TOKENS = 400
 
 
 @dataclass(frozen=True)
-class Schema:
-    """A schema and its instances.
-
-    Attributes:
-        id: names it.
-        text: its JSON text.
-        tests: (whether it is valid, the instance).
-    """
-
-    id: str
-    text: str
-    tests: tuple[tuple[bool, Any], ...]
-
-
-@dataclass(frozen=True)
 class JsonSchemasTask:
     """Schemas for one compiler."""
 
     schemas: tuple[Schema, ...]
     compiler: Name
+    budget_s: float
 
     @property
     def num_programs(self) -> int:
@@ -73,7 +50,7 @@ class JsonSchemasTask:
 
     def first(self, count: int) -> "JsonSchemasTask":
         """Return the task of the first schemas alone."""
-        return JsonSchemasTask(self.schemas[:count], self.compiler)
+        return replace(self, schemas=self.schemas[:count])
 
     def run(self, engine: LabEngine, language: LanguageSpec) -> Ran:
         """Compile and judge all schemas; one whose package is missing is reported, not skipped."""
@@ -86,10 +63,8 @@ class JsonSchemasTask:
         info = engine.get_server_info()
         spec = validate(GrammarSpec, info["config"]["grammar"], "the engine's grammar")
         spec = replace(spec, guided=self.compiler == "hybrid")
-        kernels = load_kernels(spec.kernels, default_cache_dir() / "native")
-        compiler = load_compiler(self.compiler, engine.tokenizer, kernels, spec)
-        compiler('{"type": "boolean"}')  # what is built once is not the first schema's
-        judged = [judge(schema, compiler, engine.tokenizer, spec) for schema in self.schemas]
+        with SchemaWorker(Job(self.compiler, engine.tokenizer, spec, self.budget_s)) as worker:
+            judged = [worker.judge(schema) for schema in self.schemas]
         outcomes = tuple(Outcome(j.word, j.right, j.compile_s, 0.0, 0) for j in judged)
         metrics = summarise(judged)
         visits: tuple[Visit, ...] = ()
@@ -99,7 +74,7 @@ class JsonSchemasTask:
         return Ran(outcomes, visits, metrics)
 
     def _write(
-        self, engine: LabEngine, judged: "list[Judged]"
+        self, engine: LabEngine, judged: list[Judged]
     ) -> tuple[dict[str, float], tuple[Visit, ...]]:
         """Let the engine write an output for each schema that compiles, and validate it."""
         chosen = [s for s, j in zip(self.schemas, judged, strict=True) if j.compiled]
@@ -126,56 +101,6 @@ class JsonSchemasTask:
         return metrics, tuple(Visit(prompt, c.output_ids) for c in completions)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What a compiler made of one schema.
-
-    Attributes:
-        compiled: whether it compiled it.
-        compile_s: processor time of that.
-        false_accepts, false_rejects: instances judged wrong.
-        masks_s: processor time of each mask along the instances.
-        reason: why it was refused.
-    """
-
-    compiled: bool
-    compile_s: float
-    false_accepts: int = 0
-    false_rejects: int = 0
-    masks_s: tuple[float, ...] = ()
-    reason: str = ""
-
-    @property
-    def right(self) -> bool:
-        """Return whether it compiles and judges every instance right."""
-        return self.compiled and not self.false_accepts + self.false_rejects
-
-    @property
-    def word(self) -> str:
-        """Return the result in words."""
-        if not self.compiled:
-            return f"refused: {self.reason[:200]}"
-        return "passes" if self.right else "compiles, and judges an instance wrong"
-
-
-def judge(schema: Schema, compiler: Compile, tokenizer: Tokenizer, spec: GrammarSpec) -> Judged:
-    """Compile a schema and judge its instances."""
-    started_s = time.thread_time()
-    try:
-        make = compiler(schema.text)
-    except Refused as refused:
-        return Judged(False, time.thread_time() - started_s, reason=str(refused))
-    compile_s = time.thread_time() - started_s
-    separators = (",", ":") if spec.whitespace == "compact" else (", ", ": ")
-    wrong: Counter[bool] = Counter()
-    masks_s: list[float] = []
-    for valid, data in schema.tests:
-        text = json.dumps(data, ensure_ascii=False, separators=separators)
-        accepted = _accepts(make(), tokenizer.encode(text), masks_s)
-        wrong[valid] += accepted != valid
-    return Judged(True, compile_s, wrong[False], wrong[True], tuple(masks_s))
-
-
 def summarise(judged: list[Judged]) -> dict[str, float]:
     """Return the metrics of a compiler over all schemas."""
     compiled = [j for j in judged if j.compiled]
@@ -187,6 +112,7 @@ def summarise(judged: list[Judged]) -> dict[str, float]:
         "false_accepts": float(sum(j.false_accepts for j in compiled)),
         "false_rejects": float(sum(j.false_rejects for j in compiled)),
     }
+    metrics["over_budget_schemas"] = float(sum(j.over_budget for j in judged))
     if compiled:
         seconds = [j.compile_s for j in compiled]
         metrics |= _quantiles("compile", seconds, (("p50", 0.5), ("p99", 0.99), ("max", 1.0)))
@@ -205,6 +131,8 @@ class JsonSchemasWorkload:
             `xgrammar` or `outlines_core`.
         file: the schemas' name in the data folder; without a folder, our own are taken.
         num_schemas: take the first so many; None takes all.
+        budget_s: seconds of processor time for a schema and its instances; who takes longer has
+            refused it.
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -212,34 +140,27 @@ class JsonSchemasWorkload:
     compiler: Name = "ours"
     file: str = "jsonschemabench_sample.jsonl"
     num_schemas: int | None = None
+    budget_s: float = 5.0
 
     def load(self, data: DataSource, seed: int) -> JsonSchemasTask:
         """Read the schemas; the seed changes nothing."""
         del seed
         if self.num_schemas is not None and self.num_schemas < 1:
             raise ConfigError(f"json_schemas: num_schemas={self.num_schemas} must be >= 1")
+        if self.budget_s <= 0:
+            raise ConfigError(f"json_schemas: budget_s={self.budget_s} must be above 0")
         if importlib.util.find_spec("jsonschema") is None:
             raise UnsupportedBackend(
                 "outputs are validated by the package jsonschema; install sgjax[grammar]"
             )
         (path,) = data.find((self.file,)) or [SHIPPED]
         rows = read_rows(path, ("id", "schema", "tests"))[: self.num_schemas]
-        return JsonSchemasTask(tuple(map(_schema, rows)), self.compiler)
+        return JsonSchemasTask(tuple(map(_schema, rows)), self.compiler, self.budget_s)
 
 
 def _schema(row: Mapping[str, Any]) -> Schema:
     tests = tuple((bool(test["valid"]), test["data"]) for test in row["tests"])
     return Schema(row["id"], json.dumps(row["schema"]), tests)
-
-
-def _accepts(matcher: Matcher, tokens: list[int], masks_s: list[float]) -> bool:
-    for token in tokens:
-        started_s = time.thread_time()
-        matcher.mask()
-        masks_s.append(time.thread_time() - started_s)
-        if not matcher.advance(token):
-            return False
-    return matcher.accepts()
 
 
 def _is_valid(schema: Schema, completion: Completion) -> bool:
