@@ -203,7 +203,7 @@ class Scheduler:
     # ---------------------------------------------------------------- plan
 
     def plan(self) -> Plan | None:
-        """Choose the next step: decode every running sequence, continue extends, admit.
+        """Choose the next step: who runs, as the composition says, and whom it admits.
 
         Returns:
             The step, or None where nothing can run now (then nothing is running).
