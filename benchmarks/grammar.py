@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from sgjax.engine.assemble import build_pages, build_scheduler
+from sgjax.engine.config import EngineConfig
 from sgjax.errors import GrammarError
 from sgjax.fsm.cache import GrammarCache, GrammarCompiler
 from sgjax.fsm.grammar import FsmGrammar, Grammar, compile_regex
@@ -32,10 +34,12 @@ from sgjax.fsm.spec import GrammarSpec
 from sgjax.fsm.vocabulary import Vocabulary, unpack_ids
 from sgjax.models.gguf_file import GgufFile
 from sgjax.models.pull import default_cache_dir
+from sgjax.schedule import SchedulerStats, Sequence
+from sgjax.sim import SimExecutor, linear_cost
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.gguf import tokenizer_from_gguf
 from sgjax.tokens.hf import tokenizer_from_folder
-from sgjax.types import Constraint, ConstraintKind
+from sgjax.types import Constraint, ConstraintKind, Request, SamplingParams
 
 PIECES = [
     "a", "b", "name", '"', "é", "東", "京", "😀", ".", " ", "Average", ", ", "\n   ", r"\{", r"\d",
@@ -219,67 +223,76 @@ def random_regex(rng: random.Random, depth: int) -> str:
 def calls(tokenizer: Tokenizer, kernels: Kernels, rows: list[dict[str, Any]]) -> None:
     """Print the model calls of each jump mode where the model writes each constraint's sample.
 
-    A call is a sampled token; the end token of a text that could go on is not counted.
+    The scheduler plans them, so what is counted is what an engine would run. A call is a pass that
+    samples; the pass for the end token of a text that could go on is not counted.
     """
     vocabulary = Vocabulary(tokenizer, tokenizer.vocab_size)
     modes: dict[str, JumpMode] = {
         "none": NoJump(),
         "tokens": StableTokens(tokenizer),
+        "tokens, no guesses": StableTokens(tokenizer, guess=False),
         "retokenize": Retokenize(tokenizer),
         "string": PlainString(tokenizer),
     }
     compiler = GrammarCompiler(
         tokenizer, tokenizer.vocab_size, kernels, GrammarSpec(whitespace="fixed")
     )
-    print("id, tokens; per mode: calls, rolled back tokens, whether the output is canonical")
     for row in rows:
         if not row["samples"]:
             continue
         text = row["samples"][0]
         if "regex" in row:
-            grammar = compile_regex(row["regex"], vocabulary, kernels, Budget())
+            grammar: Grammar = compile_regex(row["regex"], vocabulary, kernels, Budget())
         else:
             schema = json.dumps(row["json_schema"])
-            found = compiler(Constraint(ConstraintKind.JSON_SCHEMA, schema))
-            assert isinstance(found, FsmGrammar)
-            grammar = found
-        target = row.get("model_calls", {}).get("target_tokens_mode", "-")
-        shown = {name: write(grammar, text, mode, tokenizer) for name, mode in modes.items()}
-        print(f"  {row['id']:16} {len(tokenizer.encode(text)):4} {shown} target {target}")
+            grammar = compiler(Constraint(ConstraintKind.JSON_SCHEMA, schema))
+        target = row.get("model_calls", {}).get("target_tokens_mode", "none given")
+        canonical = tokenizer.encode(text)
+        print(f"{row['id']}: {len(canonical)} tokens, target {target}")
+        for name, mode in modes.items():
+            passes, stats, output = write(grammar, canonical, mode, tokenizer)
+            own = " not canonical" * (output != canonical)
+            print(
+                f"  {name:18} {passes:4} calls, {stats.rolled_back_tokens} rolled back, "
+                f"{stats.guessed_tokens} guessed, {stats.wrong_guesses} wrongly{own}"
+            )
 
 
 def write(
-    grammar: FsmGrammar, text: str, mode: JumpMode, tokenizer: Tokenizer
-) -> tuple[int, int, bool]:
-    """Return model calls, rolled back tokens and canonicity when a model writes `text`."""
-    canonical = tokenizer.encode(text)
-    data, out, state, sampled, rolled = text.encode(), list[int](), grammar.start, 0, 0
+    grammar: Grammar, canonical: list[int], mode: JumpMode, tokenizer: Tokenizer
+) -> tuple[int, SchedulerStats, list[int]]:
+    """Return passes, counters and output, all but its end, when a model writes given tokens.
 
-    def written() -> bytes:
-        return b"".join([tokenizer.token_bytes(i) for i in out])
+    Where a jump has left a boundary that they do not have, the rest is written in tokens of its
+    own.
+    """
+    constraint = Constraint(ConstraintKind.REGEX, "")  # what it says is in the grammar
+    text = b"".join([tokenizer.token_bytes(i) for i in canonical])
+    end = min(tokenizer.end_ids)
 
-    while True:
-        forced, follow = grammar.forced(state)
-        jump = mode.jump(out, forced, follow) if forced else None
-        if jump is not None:
-            rolled += len(out) - jump.keep
-            out = [*out[: jump.keep], *jump.append]
-            state = grammar.dfa.walk(grammar.start, written())
-        place = len(written())
-        if place >= len(data) or grammar.is_final(state):
-            assert written() == data
-            return sampled, rolled, out == canonical
-        # The model's own choice: the canonical token at this place, if one begins here.
-        at, token = 0, -1
-        for candidate in canonical:
-            if at == place:
-                token = candidate
-            at += len(tokenizer.token_bytes(candidate))
-        if token < 0:
-            token = tokenizer.encode(data[place:].decode())[0]
-        out.append(token)
-        sampled += 1
-        state = grammar.advance(state, token)
+    def say(seq: Sequence) -> int:
+        output = seq.tokens.view(seq.num_prompt).tolist()
+        if canonical[: len(output)] == output:
+            return [*canonical, end][len(output)]
+        written = b"".join([tokenizer.token_bytes(i) for i in output])
+        return [*tokenizer.encode(text[len(written) :].decode()), end][0]
+
+    config = EngineConfig(model="", kv_tokens=4096, max_context_len=2048, token_budget=2048)
+    executor = SimExecutor(say, linear_cost(0.0, 0.0))
+    scheduler = build_scheduler(
+        config, build_pages(config), tokenizer, tokenizer.vocab_size, executor.now, mode
+    )
+    params = SamplingParams(max_new_tokens=1024)
+    scheduler.add(Request("r", (canonical[0],), params, constraint=constraint), grammar)
+    passes, completion = 0, None
+    while completion is None:
+        plan = scheduler.plan()
+        assert plan is not None
+        out = executor.wait(executor.submit(plan))
+        passes += int(out.next_token[0]) != end
+        events = scheduler.commit(plan, out)
+        completion = events[-1].completion if events else None
+    return passes, scheduler.stats, [i for i in completion.output_ids if i != end]
 
 
 def schemas(

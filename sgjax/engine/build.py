@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from sgjax.engine.assemble import build_pages, build_scheduler, page_bytes, whole_pages
 from sgjax.engine.config import (
+    BLOCK_TOKENS,
     CascadeSpec,
     EngineConfig,
     Int8Spec,
@@ -161,7 +162,7 @@ def build(config: EngineConfig) -> Parts:
         masks=MaskTable(
             -(-model.config.vocab_size // 32),
             config.grammar.table_bytes,
-            config.max_running,
+            config.max_running + config.token_budget // BLOCK_TOKENS,  # with guesses
             None if mesh is None else NamedSharding(mesh, REPLICATED),
             hosts,
         ),

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from sgjax.engine.config import SharedPrefixSpec
 from sgjax.engine.hosts import Hosts, RunStep, WriteMasks, hear
 from sgjax.engine.large_pages import use_large_pages
 from sgjax.engine.masks import ALONE, MaskTable
-from sgjax.engine.pack import Ladder, Shape, dummy_batch, pack, row_slots
+from sgjax.engine.pack import Ladder, Shape, dummy_batch, pack, sample_places
 from sgjax.engine.step import StepArrays, step
 from sgjax.engine.vocab import Vocab
 from sgjax.kernels.base import Attention
@@ -137,15 +136,14 @@ class JaxExecutor:
     def wait(self, ticket: Submitted) -> StepOutput:
         """Return the step's output when it is done."""
         arrays: Any = jax.device_get(ticket.arrays)  # the same structure, in numpy
-        slots = row_slots(ticket.plan, ticket.shape.D)
-        sampled = np.array([row.sample for row in ticket.plan.rows])
+        places = sample_places(ticket.plan, ticket.shape)
         num_targets = sum(len(row.targets) for row in ticket.plan.rows)
         return StepOutput(
-            next_token=np.where(sampled, arrays.next_token[slots], -1),
-            logprob=arrays.logprob[slots],
-            log_mass=arrays.log_mass[slots],
-            top_ids=arrays.top_ids[slots],
-            top_logprobs=arrays.top_logprobs[slots],
+            next_token=arrays.next_token[places],
+            logprob=arrays.logprob[places],
+            log_mass=arrays.log_mass[places],
+            top_ids=arrays.top_ids[places],
+            top_logprobs=arrays.top_logprobs[places],
             target_logprob=arrays.target_logprob[:num_targets],
             target_top_ids=arrays.target_top_ids[:num_targets],
             target_top_logprobs=arrays.target_top_logprobs[:num_targets],

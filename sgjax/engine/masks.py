@@ -30,7 +30,7 @@ class MaskTable:
     Args:
         num_words: W.
         table_bytes: size of the table; it has one block for every row of a step at least.
-        max_rows: sampled rows in a step at most.
+        max_rows: samples in a step at most.
         sharding: where the table lies; None is the default device.
         hosts: that hold the same table.
     """
@@ -62,11 +62,12 @@ class MaskTable:
         self.array = self._write(self.array, rows, np.int32(at))
 
     def rows(self, plan: Plan) -> dict[int, int]:
-        """Return the table row of each constrained row of a plan; upload what is missing."""
+        """Return the table row of each constrained sample of a plan; upload what is missing."""
+        sampled = (seq for row in plan.rows for seq in row.sampled)
         return {
-            index: self._locate(grammar, row.seq.grammar_state)
-            for index, row in enumerate(plan.rows)
-            if row.sample and (grammar := row.seq.grammar) is not None
+            index: self._locate(seq.grammar, seq.grammar_state)
+            for index, seq in enumerate(sampled)
+            if seq.grammar is not None
         }
 
     def _locate(self, grammar: Grammar, state: int) -> int:

@@ -1,11 +1,13 @@
 """pack: from a Plan to one device Batch of one of a few static shapes.
 
 Imports schedule's plan, kernels.batch and numpy. Host arrays only; the executor moves them. Rows
-with one new token become decode rows; longer ones are cut into query blocks. What pads what is
-written in kernels.batch.
+with one new token become decode rows; longer ones are cut into query blocks. A row samples at its
+own place; what it samples behind guesses goes to places that no row has. What pads what is written
+in kernels.batch.
 """
 
 import dataclasses
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +79,8 @@ class Ladder:
         """Return the smallest shape that holds a plan and its sparse logit adjustments."""
         lengths = [row.num_tokens for row in plan.rows if row.num_tokens > 1]
         singles = len(plan.rows) - len(lengths)
-        D, G, BQ = self._fit_tokens(singles, lengths)
+        places = len(plan.rows) + sum(len(row.guesses) for row in plan.rows)
+        D, G, BQ = self._fit_tokens(singles, lengths, places)
         return Shape(
             D=D,
             G=G,
@@ -99,11 +102,11 @@ class Ladder:
             shapes += [Shape(D=D, G=G, BQ=BQ, P=P, **plain) for D, G, BQ in self.mixed]
         return shapes
 
-    def _fit_tokens(self, singles: int, lengths: list[int]) -> tuple[int, int, int]:
+    def _fit_tokens(self, singles: int, lengths: list[int], places: int) -> tuple[int, int, int]:
         if not lengths:
             return _fit(self.decode, singles), 0, 1
         for D, G, BQ in self.mixed:
-            if singles <= D and sum(-(-n // BQ) for n in lengths) <= G:
+            if singles <= D and sum(-(-n // BQ) for n in lengths) <= G and places <= D + G:
                 return D, G, BQ
         raise AssertionError(f"the scheduler planned more than {self.mixed[-1]}: {lengths}")
 
@@ -139,45 +142,50 @@ def pack(
         page_size: S.
         vocab_size: V; a top_k of V keeps all.
         shared_prefix: whether to plan shared runs.
-        mask_rows: rows of the mask table for constrained rows, by index in the plan.
+        mask_rows: rows of the mask table for constrained samples, by index among the plan's.
     """
-    adjusted = {
-        index: adjustments(row.seq)
-        for index, row in enumerate(plan.rows)
-        if row.sample and _is_adjusted(row.seq)
-    }
+    sampled = [seq for row in plan.rows for seq in row.sampled]
+    adjusted = {index: adjustments(seq) for index, seq in enumerate(sampled) if _is_adjusted(seq)}
     shape = ladder.fit(plan, max((len(a.ids) for a in adjusted.values()), default=0))
-    slots = row_slots(plan, shape.D)
-    layout, tokens, logit_rows, targets = _pack_tokens(plan, slots, shape, page_size)
+    slots, places = row_slots(plan, shape), sample_places(plan, shape)
+    layout, tokens, logit_rows, targets = _pack_tokens(plan, slots, places, shape, page_size)
     if isinstance(shared_prefix, CascadeSpec):
-        firsts = [
-            int(logit_rows[b]) + 1 - row.num_tokens for row, b in zip(plan.rows, slots, strict=True)
-        ]
-        members = members_of(plan, slots, firsts, shape.T)
+        members = members_of(plan, slots, _firsts(plan, slots, shape), shape.T)
         runs = plan_runs(
             members, shape.T, shape.B, shared_prefix.min_tokens, shared_prefix.min_queries
         )
         layout = dataclasses.replace(layout, shared=runs)
-    sampling = _pack_sampling(plan, slots, shape, vocab_size, adjusted, mask_rows)
+    sampling = _pack_sampling(sampled, places, shape, vocab_size, adjusted, mask_rows)
     return shape, Batch(tokens, layout, logit_rows, targets, sampling)
 
 
-def row_slots(plan: Plan, D: int) -> list[int]:
+def row_slots(plan: Plan, shape: Shape) -> list[int]:
     """Return the batch row b of each plan row: decode rows from 0, extends from D on."""
     singles = sum(1 for row in plan.rows if row.end - row.start == 1)
-    return [*range(singles), *range(D, D + len(plan.rows) - singles)]
+    return [*range(singles), *range(shape.D, shape.D + len(plan.rows) - singles)]
+
+
+def sample_places(plan: Plan, shape: Shape) -> list[int]:
+    """Return where in B each sample of a plan is taken: at its row's b, or at one no row has."""
+    slots = row_slots(plan, shape)
+    spare = itertools.filterfalse(set(slots).__contains__, range(shape.B))
+    places = []
+    for row, b in zip(plan.rows, slots, strict=True):
+        if row.sample:
+            places += [b, *itertools.islice(spare, len(row.guesses))]
+    return places
 
 
 def dummy_batch(shape: Shape, vocab_size: int) -> Batch:
     """Return a batch of nothing but padding, for compiling a shape."""
     nothing = Plan(0, (), 0)
-    layout, tokens, logit_rows, targets = _pack_tokens(nothing, [], shape, 1)
-    sampling = _pack_sampling(nothing, [], shape, vocab_size, {}, {})
+    layout, tokens, logit_rows, targets = _pack_tokens(nothing, [], [], shape, 1)
+    sampling = _pack_sampling([], [], shape, vocab_size, {}, {})
     return Batch(tokens, layout, logit_rows, targets, sampling)
 
 
 def _pack_tokens(
-    plan: Plan, slots: list[int], shape: Shape, page_size: int
+    plan: Plan, slots: list[int], places: list[int], shape: Shape, page_size: int
 ) -> tuple[Layout, Any, Any, Any]:
     """Return layout, tokens, logit rows and targets."""
     D, G, BQ = shape.D, shape.G, shape.BQ
@@ -185,25 +193,25 @@ def _pack_tokens(
     kv_lens, page_table = _zeros(shape.B), _zeros(shape.B, shape.P)
     block_row, block_start, block_len = (_zeros(G) for _ in range(3))
     logit_rows, targets = (_zeros(shape.B + shape.X) for _ in range(2))
-    block, extra = 0, shape.B
-    for row, b in zip(plan.rows, slots, strict=True):
+    extra, samples = shape.B, iter(places)
+    for row, b, at in zip(plan.rows, slots, _firsts(plan, slots, shape), strict=True):
         seq, start, end = row.seq, row.start, row.end
         n = end - start
-        at = b if n == 1 else D + block * BQ
-        tokens[at : at + n] = seq.tokens.view(start, end)
+        tokens[at : at + n] = row.tokens
         where = np.arange(start, end, dtype=np.int32)
         positions[at : at + n] = where
         pages = seq.pages.view()
         out_slots[at : at + n] = pages[where // page_size] * page_size + where % page_size
         kv_lens[b] = end
         page_table[b, : len(pages)] = pages
-        logit_rows[b] = at + n - 1
+        for last in range(at + n - len(row.sampled), at + n):
+            logit_rows[next(samples)] = last
         if n > 1:
             for offset in range(0, n, BQ):
+                block = (at - D + offset) // BQ
                 block_row[block] = b
                 block_start[block] = start + offset
                 block_len[block] = min(BQ, n - offset)
-                block += 1
         for target in row.targets:
             logit_rows[extra] = at + target - 1 - start
             targets[extra] = seq.request.tokens[target]
@@ -215,9 +223,21 @@ def _pack_tokens(
     return layout, tokens, logit_rows, targets
 
 
+def _firsts(plan: Plan, slots: list[int], shape: Shape) -> list[int]:
+    """Return the index in T of each plan row's first token."""
+    firsts, block = [], 0
+    for row, b in zip(plan.rows, slots, strict=True):
+        if row.num_tokens == 1:
+            firsts.append(b)
+        else:
+            firsts.append(shape.D + block * shape.BQ)
+            block += -(-row.num_tokens // shape.BQ)
+    return firsts
+
+
 def _pack_sampling(
-    plan: Plan,
-    slots: list[int],
+    sampled: list[Sequence],
+    places: list[int],
     shape: Shape,
     vocab_size: int,
     adjusted: dict[int, Adjustments],
@@ -230,13 +250,11 @@ def _pack_sampling(
     wants_logprob = _zeros(B, dtype=np.bool_)
     ids, mul, add = _zeros(B, Q), _zeros(B, Q, dtype=np.float32), _zeros(B, Q, dtype=np.float32)
     top_k[:], top_p[:], mul[:] = vocab_size, 1, 1
-    for index, (row, b) in enumerate(zip(plan.rows, slots, strict=True)):
-        if not row.sample:
-            continue
-        seq, params = row.seq, row.seq.request.params
-        position[b] = row.end
+    for index, (seq, b) in enumerate(zip(sampled, places, strict=True)):
+        params = seq.request.params
+        position[b] = seq.num_tokens
         mask_row[b] = mask_rows.get(index, 0)
-        wants_logprob[b] = row.seq.request.return_logprob
+        wants_logprob[b] = seq.request.return_logprob
         if params.temperature > 0:
             temperature[b] = params.temperature
             top_k[b] = vocab_size if params.top_k is None else min(params.top_k, vocab_size)

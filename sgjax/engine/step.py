@@ -114,7 +114,7 @@ def step(
         return results
 
     next_token, log_mass, logprob, top_ids, top_logprobs = choose(
-        head(batch.logit_rows[:B], batch.layout.kv_lens > 0), mask_table, batch.sampling
+        head(batch.logit_rows[:B], batch.sampling.position > 0), mask_table, batch.sampling
     )
     target_logprob, target_top_ids, target_top_logprobs = _in_chunks(
         prompt, batch.logit_rows[B:], batch.targets[B:], LOGIT_BYTES // (4 * config.vocab_size)

@@ -25,11 +25,13 @@ class Jump:
 
     Attributes:
         keep: output tokens that stay.
-        append: tokens that come behind them.
+        append: tokens that come behind them; may be none where some are held back.
+        held: tokens that likely follow, in which the forced text that is left would be written.
     """
 
     keep: int
     append: tuple[int, ...]
+    held: tuple[int, ...] = ()
 
 
 class JumpMode(Protocol):
@@ -108,57 +110,69 @@ class StableTokens:
 
     Args:
         tokenizer: encodes.
+        guess: say which tokens are held back, for the scheduler to guess.
         context: output tokens that are looked at before the forced text.
         memory: jumps that are remembered.
     """
 
-    def __init__(self, tokenizer: Tokenizer, context: int = 8, memory: int = 50_000) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, guess: bool = True, context: int = 8, memory: int = 50_000
+    ) -> None:
         self._tokenizer = tokenizer
+        self._guess = guess
         self._context = context
         unusable = tokenizer.special_ids | tokenizer.end_ids
         usable = (i for i in range(tokenizer.vocab_size) if i not in unusable)
         self._sorted = sorted({tokenizer.token_bytes(i) for i in usable} - {b""})
         self._longest = max(map(len, self._sorted), default=0)
         self._memory = memory
-        self._known: dict[tuple[tuple[int, ...], bytes, frozenset[int] | None], tuple[int, ...]]
-        self._known = {}
+        self._known: dict[tuple[tuple[int, ...], bytes, frozenset[int] | None], _Split] = {}
 
     def jump(
         self, output_ids: Sequence[int], forced: bytes, follow: frozenset[int] | None
     ) -> Jump | None:
         """See `JumpMode`."""
         key = (tuple(output_ids[-self._context :]), forced, follow)
-        append = self._known.get(key)
-        if append is None:
+        found = self._known.get(key)
+        if found is None:
             if len(self._known) >= self._memory:
                 self._known.clear()
-            append = self._known[key] = self._append(key[0], forced, follow)
-        return Jump(len(output_ids), append) if append else None
+            found = self._known[key] = self._split(key[0], forced, follow)
+        append, held = found
+        if not self._guess:
+            held = ()
+        return Jump(len(output_ids), append, held) if append or held else None
 
-    def _append(
+    def _split(
         self, tail: tuple[int, ...], forced: bytes, follow: frozenset[int] | None
-    ) -> tuple[int, ...]:
-        """Return the certain tokens behind `tail`."""
+    ) -> "_Split":
+        """Return the tokens of forced text behind `tail`: the certain ones and the likely ones."""
         for start in range(len(tail) + 1):
             known = tail[start:]
             data = b"".join([self._tokenizer.token_bytes(i) for i in known]) + forced
             ids = encode_bytes(self._tokenizer, data)
             # A context that the tokenizer itself would not write is of no use: try a shorter one.
             if ids is not None and tuple(ids[: len(known)]) == known:
-                certain = self._certain(data, ids, follow, len(known))
-                return tuple(ids[len(known) : certain])
-        return ()
+                kept = self._kept_by_samples(data, ids, follow)
+                certain = self._certain(data, ids, follow, len(known), kept[0])
+                likely = max(certain, kept[len(kept) // 2])
+                return tuple(ids[len(known) : certain]), tuple(ids[certain:likely])
+        return (), ()
+
+    def _kept_by_samples(
+        self, data: bytes, ids: list[int], follow: frozenset[int] | None
+    ) -> list[int]:
+        """Return how many of the tokens `ids` of `data` each sampled continuation keeps, sorted."""
+        # What follows decides where the tokenizer cuts white space, for example.
+        longer = [encode_bytes(self._tokenizer, data + after) for after in _samples(follow)]
+        kept = sorted(common_prefix(ids, other) for other in longer if other is not None)
+        return kept or [len(ids)]
 
     def _certain(
-        self, data: bytes, ids: list[int], follow: frozenset[int] | None, least: int
+        self, data: bytes, ids: list[int], follow: frozenset[int] | None, least: int, most: int
     ) -> int:
-        """Return how many of the tokens `ids` of `data` no continuation can change."""
-        certain = len(ids)
-        for after in _samples(follow):
-            # What follows decides where the tokenizer cuts white space, for example.
-            longer = encode_bytes(self._tokenizer, data + after)
-            if longer is not None:
-                certain = min(certain, common_prefix(ids, longer))
+        """Return how many of the tokens `ids` of `data`, `most` at most, nothing can change."""
+        certain = most
         for p in range(len(data) - 1, max(-1, len(data) - self._longest), -1):
             if certain <= least:
                 break
@@ -187,6 +201,10 @@ class StableTokens:
                 return False
             at = bisect_left(self._sorted, prefix + bytes((byte + 1,)), at)
         return False
+
+
+_Split = tuple[tuple[int, ...], tuple[int, ...]]
+"""The tokens of a forced text: those that are certain, and those that likely follow."""
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

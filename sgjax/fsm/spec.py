@@ -36,10 +36,15 @@ class RetokenizeSpec:
 
 @dataclass(frozen=True)
 class TokensSpec:
-    """Jump to the last token boundary that no continuation can change."""
+    """Jump to the last token boundary that no continuation can change.
+
+    Attributes:
+        guess: compute the forced text that is held back in the same pass, as a guess.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
     type: Literal["tokens"] = "tokens"
+    guess: bool = True
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,7 @@ def build_jump(spec: JumpSpec, tokenizer: Tokenizer) -> JumpMode:
             return NoJump()
         case RetokenizeSpec():
             return Retokenize(tokenizer)
-        case TokensSpec():
-            return StableTokens(tokenizer)
+        case TokensSpec(guess=guess):
+            return StableTokens(tokenizer, guess)
         case StringSpec():
             return PlainString(tokenizer)

@@ -122,13 +122,15 @@ class Layout:
 class Sampling:
     """How each row samples; all fields are data, so mixing options never recompiles.
 
+    Rows of nobody's may sample, too: behind the guesses of a sequence that has a row of its own.
+
     Attributes:
         temperature: f32[B]; 0 is greedy.
         top_k: i32[B]; V keeps all.
         top_p: f32[B]; 1 keeps all.
         min_p: f32[B]; 0 keeps all.
         seed: u32[B] the sample's seed.
-        position: i32[B] index in its sequence of the token to be sampled.
+        position: i32[B] index in its sequence of the token to be sampled; 0 where none is.
         adjust_ids: i32[B, Q] ids whose logits are adjusted; padding is id 0 with (x1, +0).
         adjust_mul: f32[B, Q] repetition penalty: positive logits are divided, negative multiplied.
         adjust_add: f32[B, Q] added after that: frequency and presence penalties, bias, -inf.
@@ -157,8 +159,8 @@ class Batch:
     Attributes:
         tokens: i32[T] token ids.
         layout: where they belong.
-        logit_rows: i32[R] indices into T whose logits are computed; the first B are the rows'
-            sampled positions, the X others yield prompt log-probabilities.
+        logit_rows: i32[R] indices into T whose logits are computed; the first B are sampled as
+            `sampling` says, the X others yield prompt log-probabilities.
         targets: i32[R] ids whose log-probability is wanted at that row; ignored for the first B,
             whose target is the sampled id.
         sampling: how the first B are sampled.

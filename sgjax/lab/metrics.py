@@ -114,6 +114,8 @@ METRICS: dict[str, Metric] = {
     "jumps": Metric("jumps", digits=0),
     "split_jumps": _count("jumps that end inside a token"),
     "rolled_back_tokens": _count("rolled back tokens"),
+    "guessed_tokens": Metric("tokens guessed", digits=0),
+    "wrong_guesses": _count("tokens guessed wrongly"),
     "saved_passes": Metric("passes of a row saved", digits=0),
     "valid_outputs": _rate("outputs that keep to the constraint"),
     "constraints_compiled": _count("constraints compiled"),

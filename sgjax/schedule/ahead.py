@@ -23,7 +23,7 @@ def repeats(plan: Plan, pages: PageKeeper, max_context_len: int) -> int:
         only its length can end.
     """
     most = max_context_len
-    for seq, start, end, sample, logprob_from in plan.rows:
+    for seq, start, end, sample, logprob_from, _ in plan.rows:
         request = seq.request
         plain = end - start == 1 and sample and logprob_from < 0 and seq.num_output > 0
         if not plain or seq.end_ids or request.params.stop:

@@ -69,6 +69,7 @@ class Constrainer:
         grammar = seq.grammar
         assert grammar is not None
         seq.grammar_state = grammar.advance(seq.grammar_state, token)
+        seq.held = ()
         assert seq.grammar_state >= 0, f"token {token} was sampled against its mask"
         stop = None
         if not grammar.is_final(seq.grammar_state):
@@ -99,7 +100,10 @@ class Constrainer:
             return None
         output = seq.tokens.view(seq.num_prompt).tolist()
         found = next_jump(self._jump, grammar, seq.grammar_state, output, room)
-        return None if found is None else self._apply(seq, output, *found)
+        if found is None:
+            return None
+        seq.held = found[0].held
+        return self._apply(seq, output, *found) if found[0].append else None
 
     def _apply(self, seq: Sequence, output: list[int], jump: Jump, state: int) -> str | None:
         replaced = len(output) - jump.keep
@@ -186,5 +190,5 @@ def _fit(jump: Jump, num_output: int, room: int) -> Jump | None:
     """Return the part of a jump that fits; a jump that replaces tokens fits whole or not at all."""
     grown = jump.keep + len(jump.append) - num_output
     if grown <= room:
-        return jump if jump.append else None
+        return jump if jump.append or jump.held else None
     return Jump(jump.keep, jump.append[:room]) if jump.keep == num_output else None

@@ -13,7 +13,7 @@ from sgjax.types import Completion, FinishKind, FinishReason, TokenLogprob
 
 
 def take_logprob(seq: Sequence, token: int, out: StepOutput, index: int) -> None:
-    """Note the log-probability of a sampled token, the output's row `index`, if it is wanted."""
+    """Note the log-probability of a sampled token, the output's `index`-th, if it is wanted."""
     request = seq.request
     if request.return_logprob:
         top = _top(out.top_logprobs[index], out.top_ids[index], request.top_logprobs)

@@ -90,6 +90,15 @@ class PageKeeper:
             seq.pages.extend(pages[taken : taken + need])
             taken += need
 
+    def reserve(self, seq: Sequence, num_tokens: int) -> bool:
+        """Give one running sequence pages for so many tokens; return False where none are left."""
+        need = -(-num_tokens // self.pool.page_size) - seq.pages.length
+        if need > 0:
+            if not self.make_room(need):
+                return False
+            seq.pages.extend(self.pool.alloc(need))
+        return True
+
     def offer(self, seq: Sequence, end: int, last: bool = False) -> None:
         """Offer the first `end` tokens' pages to the cache and move the pin to what it took.
 

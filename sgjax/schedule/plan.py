@@ -1,7 +1,7 @@
 """What the scheduler hands to an executor and gets back: Plan, StepOutput, the Executor protocol.
 
-Imports types and numpy. Everything that ever runs on the device is one `Plan`: some new tokens of
-some sequences, given the pages they already have.
+Imports cache's types and numpy. Everything that ever runs on the device is one `Plan`: some new
+tokens of some sequences, given the pages they already have.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sgjax.cache.base import Keys
 
 if TYPE_CHECKING:
     from sgjax.schedule.sequence import Sequence
@@ -20,10 +22,13 @@ class PlanRow(NamedTuple):
     Attributes:
         seq: the sequence; the executor reads its tokens, pages and parameters, never writes.
         start: index of the first token to compute; all before it have K/V.
-        end: one past the last token to compute.
-        sample: whether the logits of token end-1 are to be sampled.
+        end: one past the last token to compute, guesses included.
+        sample: whether what follows the row's tokens is to be sampled: behind the sequence as it
+            is, and behind each guess.
         logprob_from: first *target* index in (start, end] whose log-probability is wanted, or -1;
             the logits of token t-1 give the log-probability of token t, for t < len(prompt).
+        guesses: the sequence with one guessed token more each (see schedule.guess); those tokens
+            are the row's last.
     """
 
     seq: "Sequence"
@@ -31,6 +36,22 @@ class PlanRow(NamedTuple):
     end: int
     sample: bool
     logprob_from: int = -1
+    guesses: "tuple[Sequence, ...]" = ()
+
+    @property
+    def whole(self) -> "Sequence":
+        """Return the sequence with all its guesses."""
+        return self.guesses[-1] if self.guesses else self.seq
+
+    @property
+    def tokens(self) -> Keys:
+        """Return the tokens to compute, i64[num_tokens]."""
+        return self.whole.tokens.view(self.start, self.end)
+
+    @property
+    def sampled(self) -> "tuple[Sequence, ...]":
+        """Return the sequences, as they are and as they are guessed, whose next token to sample."""
+        return (self.seq, *self.guesses) if self.sample else ()
 
     @property
     def num_tokens(self) -> int:
@@ -63,15 +84,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What comes back from one step; rows in plan order.
+    """What comes back from one step; samples are the rows' `sampled`, concatenated.
 
     Attributes:
-        next_token: i32[B] sampled ids, -1 where the row asked for none.
-        logprob: f32[B] raw log-probability of each sampled id.
-        log_mass: f32[B] log of the raw probability that a constraint's mask left to it; 0 unless
+        next_token: i32[R] sampled ids.
+        logprob: f32[R] raw log-probability of each sampled id.
+        log_mass: f32[R] log of the raw probability that a constraint's mask left to it; 0 unless
             the row has one and wants log-probabilities.
-        top_ids: i32[B, K] likeliest ids at the sampled position; K = 0 unless asked.
-        top_logprobs: f32[B, K] their log-probabilities.
+        top_ids: i32[R, K] likeliest ids at the sampled position; K = 0 unless asked.
+        top_logprobs: f32[R, K] their log-probabilities.
         target_logprob: f32[X] prompt log-probabilities: rows' `targets`, concatenated.
         target_top_ids: i32[X, K].
         target_top_logprobs: f32[X, K].

@@ -23,6 +23,7 @@ from sgjax.schedule.composition import Composition, Draft
 from sgjax.schedule.constrain import Constrainer, check_constraint
 from sgjax.schedule.entrance import Entrance, Open
 from sgjax.schedule.growth import AdaptiveGrowth
+from sgjax.schedule.guess import add_guesses, confirmed
 from sgjax.schedule.outcome import (
     build_completion,
     no_distribution,
@@ -215,6 +216,7 @@ class Scheduler:
             return None
         self._steps += 1
         self._growth.step()
+        rows = add_guesses(rows, self._pages, self._limits)
         num_tokens = sum(row.end - row.start for row in rows)
         used = self._pages.pool.num_pages - self._pages.pool.num_free
         self.stats.planned(len(rows), num_tokens, used)
@@ -292,18 +294,22 @@ class Scheduler:
             What requests have to hear, in order; also what `plan` left to say.
         """
         next_tokens = out.next_token.tolist()
-        target = 0
-        for index, row in enumerate(plan.rows):
-            seq = row.seq
+        target = sample = 0
+        for row in plan.rows:
+            seq, index = row.seq, sample
+            sample += row.sample + len(row.guesses)
             if row.logprob_from >= 0:
                 target = take_prompt_logprobs(row, out, target)
             if seq.ended:
                 continue
-            seq.num_computed = row.end
+            seq.num_computed = row.end - len(row.guesses)
             if row.sample:
                 if seq.first_token_s < 0:
                     self._offer_computed(seq)
                 self._append(seq, next_tokens[index], index, out)
+                if row.guesses:
+                    for further in confirmed(row, self.stats):
+                        self._append(seq, next_tokens[index + further], index + further, out)
             elif row.end < seq.tokens.length:
                 self._offer_computed(seq)
             else:

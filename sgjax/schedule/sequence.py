@@ -4,6 +4,8 @@ Imports types, tokens, fsm and cache. Executors read it while they pack a plan; 
 scheduler writes it.
 """
 
+import copy
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -114,6 +116,7 @@ class Sequence:
         jump_ends: where jumps ended, in bytes of the output.
         grammar: the compiled constraint, or None.
         grammar_state: its state after the output so far.
+        held: tokens that likely follow: forced text that the last jump held back.
         seed: the sample's seed.
         arrival: the scheduler's arrival number; defines fcfs order.
         arrived_s, admitted_s, first_token_s: on the scheduler's clock; -1 before it happened.
@@ -132,6 +135,7 @@ class Sequence:
         "forced",
         "grammar",
         "grammar_state",
+        "held",
         "input_logprobs",
         "jump_ends",
         "matched",
@@ -177,6 +181,7 @@ class Sequence:
         self.jump_ends: list[int] = []
         self.grammar: Grammar | None = None
         self.grammar_state = 0
+        self.held: tuple[int, ...] = ()
         self.seed = seed
         self.arrival = arrival
         self.arrived_s = arrived_s
@@ -187,6 +192,14 @@ class Sequence:
             first = request.tokens[request.logprob_start]
             self.input_logprobs.append(TokenLogprob(None, first))
         self.output_logprobs: list[TokenLogprob] = []
+
+    def supposing(self, token: int, grammar_state: int) -> "Sequence":
+        """Return a copy with one token more, to be read only; it shares all but the tokens."""
+        other = copy.copy(self)
+        other.tokens = TokenBuffer(self.tokens.view())
+        other.tokens.append(token)
+        other.grammar_state = grammar_state
+        return other
 
     @property
     def num_tokens(self) -> int:

@@ -18,8 +18,12 @@ class SchedulerStats:
             outputs that are no whole text are left out.
         forced_tokens: output tokens appended by jump-forward.
         rolled_back_tokens: output tokens that a jump replaced.
-        saved_passes: passes of a row that jumps saved: an output's tokens less those sampled for
-            it, so forced less rolled back tokens; below 0 where jumps cost more than they bring.
+        guessed_tokens: held-back tokens that were computed before they were sampled.
+        wrong_guesses: those of them that the output did not take. They are no rolled-back tokens:
+            they never were in an output.
+        saved_passes: passes of a row that jumps saved: an output's tokens less those that a pass
+            was made for, so forced less rolled back tokens, and samples taken behind guesses;
+            below 0 where jumps cost more than they bring.
         forward_passes: steps.
         rows: rows over all steps; rows / forward_passes is the mean batch size.
         retractions: sequences sent back to the queue.
@@ -37,6 +41,8 @@ class SchedulerStats:
     split_jumps: int = 0
     forced_tokens: int = 0
     rolled_back_tokens: int = 0
+    guessed_tokens: int = 0
+    wrong_guesses: int = 0
     saved_passes: int = 0
     forward_passes: int = 0
     rows: int = 0

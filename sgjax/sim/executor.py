@@ -52,8 +52,9 @@ class SimExecutor:
     def wait(self, ticket: tuple[Plan, float]) -> StepOutput:
         """Return the script's answers to the step."""
         plan, cost_s = ticket
-        B, X = len(plan.rows), sum(len(r.targets) for r in plan.rows if r.logprob_from >= 0)
-        tokens = [self._script(row.seq) if row.sample else -1 for row in plan.rows]
+        X = sum(len(row.targets) for row in plan.rows if row.logprob_from >= 0)
+        tokens = [self._script(seq) for row in plan.rows for seq in row.sampled]
+        B = len(tokens)
         return StepOutput(
             next_token=np.array(tokens, np.int32),
             logprob=np.zeros(B, np.float32),

@@ -27,7 +27,7 @@ class Work:
 
     Attributes:
         tokens: new tokens.
-        sampled: rows whose logits are needed.
+        sampled: positions whose logits are needed.
         pairs: (new token, token it attends to) pairs over all rows, of one layer.
         context: tokens whose K/V is read, a row's context counted once.
     """
@@ -41,11 +41,11 @@ class Work:
     def of(cls, plan: Plan) -> "Work":
         """Return a plan's work."""
         sampled = pairs = context = 0
-        for _, start, end, sample, logprob_from in plan.rows:
+        for _, start, end, sample, logprob_from, guesses in plan.rows:
             new = end - start
             pairs += new * start + new * (new + 1) // 2
             context += end
-            sampled += new if logprob_from >= 0 else sample
+            sampled += new if logprob_from >= 0 else sample + len(guesses)
         return cls(plan.num_tokens, sampled, pairs, context)
 
 

@@ -32,10 +32,10 @@ class KvMemory:
         """
         for row in plan.rows:
             slots = self._slots_of(row.seq, row.start, row.end)
-            self._slots[slots] = prefix_hashes(row.seq)[row.start : row.end]
+            self._slots[slots] = prefix_hashes(row.whole)[row.start : row.end]
         for row in plan.rows:
             held = self._slots[self._slots_of(row.seq, 0, row.end)]
-            wrong = np.flatnonzero(held != prefix_hashes(row.seq)[: row.end])
+            wrong = np.flatnonzero(held != prefix_hashes(row.whole)[: row.end])
             assert not len(wrong), f"{row.seq.request.id} reads others' K/V at {wrong.tolist()}"
 
     def _slots_of(self, seq: Sequence, start: int, end: int) -> NDArray[np.int64]:

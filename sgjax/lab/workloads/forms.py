@@ -30,7 +30,9 @@ CITY = (
 ESSAY = r'\{"summary": "[\w\d\s]{1,160}\.", "grade": "[ABCD][+-]?"\}'
 """The judge's verdict of the paper's Fig. 2; the summary has an end, so that every output has."""
 
-COUNTED = ("jumps", "split_jumps", "rolled_back_tokens", "saved_passes")
+COUNTED = (
+    "jumps", "split_jumps", "rolled_back_tokens", "guessed_tokens", "wrong_guesses", "saved_passes"
+)  # fmt: skip
 
 
 @sgl.function
