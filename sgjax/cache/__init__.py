@@ -10,6 +10,7 @@ from sgjax.cache.base import (
     Match,
     NextUse,
     Pages,
+    Place,
     PrefixCache,
     Slot,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "Owner",
     "PagePool",
     "Pages",
+    "Place",
     "PrefixCache",
     "QueueNextUse",
     "RadixNode",

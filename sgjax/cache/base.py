@@ -16,7 +16,7 @@ cut to whole pages by the cache itself.
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,20 @@ class Match:
     node: CacheNode
 
 
+class Place(NamedTuple):
+    """Where a waiting key hangs.
+
+    Attributes:
+        node: the deepest node whose whole edge matches (the table: always the root).
+        reached: tokens of the key that are cached; they may end inside a child's edge.
+        cached: tokens that `match` would return now; less where a cache is throttled.
+    """
+
+    node: CacheNode
+    reached: int
+    cached: int
+
+
 class InsertReason(enum.Enum):
     """When a sequence offers its pages; ablated caches take only some offers."""
 
@@ -119,13 +133,15 @@ class CacheEvent:
 
     An index of what hangs where (see `PrefixCache.walk`) stays exact if at each event it walks anew
     from `parent` whatever hangs on `node`, and what hangs on `parent` and waits for the slot
-    `first_key(event.key, 0)`. After a split what hangs on the lower half need not move.
+    `first_key(event.key, 0)`. Of the latter a split moves only what reached the end of its upper
+    half; what hangs on the lower half need not move.
 
     Attributes:
         kind: what happened.
         node: id of the node inserted, trimmed or evicted, or of the new upper half of a split.
         parent: id of its parent, which still exists.
         key: the node's own edge key (i64[n]) after the event; as it was, if evicted.
+        num_tokens: from the root to the end of that edge.
         clock: the tree's logical counter.
     """
 
@@ -133,6 +149,7 @@ class CacheEvent:
     node: int
     parent: int
     key: Keys
+    num_tokens: int
     clock: int
 
 
@@ -170,16 +187,12 @@ class PrefixCache(Protocol):
         """Return the length in tokens of the longest cached prefix; change nothing."""
         ...
 
-    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[CacheNode, int]:
+    def walk(self, key: Keys, start: CacheNode | None = None) -> Place:
         """Return where a waiting key hangs; change nothing.
 
         Args:
             key: i64[n].
             start: a node known to lie on the key's path, to save walking from the root.
-
-        Returns:
-            The deepest node whose whole edge matches (the table: always the root), and the tokens
-            that `match` would return now, which may end inside the edge of one of its children.
         """
         ...
 

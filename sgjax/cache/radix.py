@@ -23,13 +23,13 @@ from sgjax.cache.base import (
     Match,
     NextUse,
     Pages,
+    Place,
     Slot,
     common_length,
     slot_at,
 )
 from sgjax.cache.orders import EvictionOrder, EvictionQueue
 from sgjax.cache.pool import Owner, PagePool
-
 
 _EVICTABLE = operator.attrgetter("is_evictable_leaf")
 
@@ -116,12 +116,13 @@ class RadixTree:
 
     def peek(self, key: Keys) -> int:
         """Return the length in tokens of the longest cached prefix; change nothing."""
-        return self.walk(key)[1]
+        return self.walk(key).cached
 
-    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[RadixNode, int]:
+    def walk(self, key: Keys, start: CacheNode | None = None) -> Place:
         """Return the deepest node whose whole edge matches, and the tokens that match in all."""
         node, _, in_child = self._descend(key, self._own(start) if start else self.root)
-        return node, node.num_tokens + in_child
+        reached = node.num_tokens + in_child
+        return Place(node, reached, reached)
 
     def first_key(self, key: Keys, depth: int) -> Slot | None:
         """Return the child slot that a key waits for at a node that ends at token `depth`."""
@@ -360,6 +361,6 @@ class RadixTree:
 
     def _emit(self, kind: EventKind, node: RadixNode, parent: RadixNode) -> None:
         if self._listeners:
-            event = CacheEvent(kind, node.id, parent.id, node.key, self._clock)
+            event = CacheEvent(kind, node.id, parent.id, node.key, node.num_tokens, self._clock)
             for listener in self._listeners:
                 listener(event)

@@ -22,6 +22,7 @@ from sgjax.cache.base import (
     Match,
     NextUse,
     Pages,
+    Place,
     Slot,
     slot_at,
 )
@@ -106,9 +107,10 @@ class TableCache:
         """Return the length in tokens of the longest entry that is a prefix; change nothing."""
         return self._find(key).num_tokens
 
-    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[TableEntry, int]:
+    def walk(self, key: Keys, start: CacheNode | None = None) -> Place:
         """Return the root, where all keys hang, and the tokens that `match` would return."""
-        return self.root, self.peek(key)
+        cached = self.peek(key)
+        return Place(self.root, cached, cached)
 
     def first_key(self, key: Keys, depth: int) -> Slot | None:
         """Return the slot of the page that starts at token `depth`."""
@@ -274,7 +276,9 @@ class TableCache:
 
     def _emit(self, kind: EventKind, entry: TableEntry) -> None:
         if self._listeners:
-            event = CacheEvent(kind, entry.id, self.root.id, entry.key, self._clock)
+            event = CacheEvent(
+                kind, entry.id, self.root.id, entry.key, entry.num_tokens, self._clock
+            )
             for listener in self._listeners:
                 listener(event)
 

@@ -10,7 +10,17 @@ from typing import final
 
 import numpy as np
 
-from sgjax.cache.base import CacheNode, InsertReason, Keys, Listener, Match, NextUse, Pages, Slot
+from sgjax.cache.base import (
+    CacheNode,
+    InsertReason,
+    Keys,
+    Listener,
+    Match,
+    NextUse,
+    Pages,
+    Place,
+    Slot,
+)
 from sgjax.cache.radix import RadixNode, RadixTree
 
 
@@ -55,9 +65,9 @@ class NoCache:
         """Return 0."""
         return 0
 
-    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[RootNode, int]:
-        """Return the root and 0; a listener never hears of a change."""
-        return self.root, 0
+    def walk(self, key: Keys, start: CacheNode | None = None) -> Place:
+        """Return the root; a listener never hears of a change."""
+        return Place(self.root, 0, 0)
 
     def first_key(self, key: Keys, depth: int) -> None:
         """Return None: there is nothing to wait for."""
@@ -134,8 +144,8 @@ class RestrictedTree(abc.ABC):
         """Return the longest cached prefix that may be used, and touch it."""
 
     @abc.abstractmethod
-    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[RadixNode, int]:
-        """Return where a waiting key hangs, and the tokens that `match` would return."""
+    def walk(self, key: Keys, start: CacheNode | None = None) -> Place:
+        """Return where a waiting key hangs in the tree, and what it may use of it."""
 
     @abc.abstractmethod
     def insert(
@@ -150,7 +160,7 @@ class RestrictedTree(abc.ABC):
 
     def peek(self, key: Keys) -> int:
         """Return the number of tokens that `match` would return; change nothing."""
-        return self.walk(key)[1]
+        return self.walk(key).cached
 
     def first_key(self, key: Keys, depth: int) -> Slot | None:
         """Return the child slot that a key waits for at a node that ends at token `depth`."""
@@ -197,8 +207,8 @@ class ManualCache(RestrictedTree):
         """Return the longest declared prefix."""
         return self._tree.match(key)
 
-    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[RadixNode, int]:
-        """Return where a waiting key hangs, and the tokens that `match` would return."""
+    def walk(self, key: Keys, start: CacheNode | None = None) -> Place:
+        """Return where a waiting key hangs in the tree, and what it may use of it."""
         return self._tree.walk(key, start)
 
     def insert(
@@ -237,10 +247,10 @@ class ThrottledCache(RestrictedTree):
         """Return the allowed part of the longest cached prefix."""
         return self._tree.match(key[: self.peek(key)])
 
-    def walk(self, key: Keys, start: CacheNode | None = None) -> tuple[RadixNode, int]:
-        """Return where a waiting key hangs in the tree, and the tokens it may use."""
-        node, cached = self._tree.walk(key, start)
-        return node, self._allowed(cached)
+    def walk(self, key: Keys, start: CacheNode | None = None) -> Place:
+        """Return where a waiting key hangs in the tree, and what it may use of it."""
+        place = self._tree.walk(key, start)
+        return place._replace(cached=self._allowed(place.cached))
 
     def insert(
         self,
@@ -252,7 +262,7 @@ class ThrottledCache(RestrictedTree):
     ) -> Match:
         """Take a prefix up to the first duplicate that its sequence may not yet give up."""
         if reason is InsertReason.CHUNK:
-            cached = self._tree.walk(key, start)[1]
+            cached = self._tree.walk(key, start).cached
             allowed = max(shared, self._allowed(cached))
             if allowed < cached:
                 key = key[:allowed]

@@ -7,10 +7,11 @@ cached for it, so an event of the tree touches exactly the requests that hang th
 """
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from sortedcontainers import SortedKeyList
 
-from sgjax.cache import CacheEvent, CacheNode, EventKind, PrefixCache, Slot
+from sgjax.cache import CacheEvent, CacheNode, EventKind, Place, PrefixCache, Slot
 from sgjax.schedule.sequence import Sequence
 
 Key = Callable[[Sequence], tuple[float, ...]]
@@ -18,6 +19,21 @@ Hanging = dict[int, Sequence]
 
 _ANY = object()
 """Stands for any slot of a node; None is a slot: of those who match to their end."""
+
+
+class _Hung(NamedTuple):
+    """Where a sequence hangs, and what the index knew when it was hung.
+
+    Attributes:
+        node, slot: the place.
+        reached: its tokens that were cached.
+        heard: changes of the cache so far.
+    """
+
+    node: CacheNode
+    slot: Slot | None
+    reached: int
+    heard: int
 
 
 class PrefixIndex:
@@ -41,11 +57,10 @@ class PrefixIndex:
         self._key = key
         # Least keys where somebody asked: by node and slot, or node and _ANY. Never out of date.
         self._firsts: dict[tuple[int, object], tuple[float, ...]] = {}
-        self._where: dict[int, tuple[CacheNode, Slot | None]] = {}
+        self._hung: dict[int, _Hung] = {}
         self._slots: dict[int, dict[object, Hanging]] = {}
         self._changes: list[CacheEvent] = []
-        # How many of the changes each saw that was hung since the last `stale`.
-        self._seen: dict[int, int] = {}
+        self._heard = 0
         self.is_exact = True
         self.root = cache.root
         self.weights: dict[int, int] = {}
@@ -53,10 +68,10 @@ class PrefixIndex:
 
     def add(self, seq: Sequence) -> None:
         """Hang a sequence where it belongs now."""
-        node, seq.matched = self._cache.walk(seq.tokens.view(0, seq.match_limit))
-        self._hang(seq, node)
-        self._weigh(node, None, 1)
-        self._seen[seq.arrival] = len(self._changes)
+        place = self._cache.walk(seq.tokens.view(0, seq.match_limit))
+        seq.matched = place.cached
+        self._hang(seq, place)
+        self._weigh(place.node, None, 1)
 
     def remove(self, seq: Sequence) -> None:
         """Take a sequence down."""
@@ -78,46 +93,48 @@ class PrefixIndex:
     def stale(self) -> list[Sequence]:
         """Return what the cache's changes since the last call may have moved."""
         affected: Hanging = {}
-        for number, event in enumerate(self._changes):
-            for hung in self._touched(event):
-                for arrival, seq in hung.items():
-                    if self._seen.get(arrival, 0) <= number:
+        for number, event in enumerate(self._changes, self._heard - len(self._changes)):
+            # A split moves nobody who does not reach the end of its upper half.
+            least = event.num_tokens if event.kind is EventKind.SPLIT else 0
+            for hanging in self._touched(event):
+                for arrival, seq in hanging.items():
+                    hung = self._hung[arrival]
+                    if hung.reached >= least and hung.heard <= number:
                         affected[arrival] = seq
         self._changes.clear()
-        self._seen.clear()
         self.is_exact = True
         return list(affected.values())
 
-    def find(self, seq: Sequence) -> tuple[CacheNode, int]:
-        """Return where a stale sequence belongs now, and what is cached for it.
+    def find(self, seq: Sequence) -> Place:
+        """Return where a stale sequence belongs now.
 
         Where it hangs is on its way, so the walk goes on from there.
         """
-        start, _ = self._where[seq.arrival]
-        return self._cache.walk(seq.tokens.view(0, seq.match_limit), start)
+        return self._cache.walk(seq.tokens.view(0, seq.match_limit), self._hung[seq.arrival].node)
 
-    def move(self, seq: Sequence, node: CacheNode, matched: int) -> None:
+    def move(self, seq: Sequence, place: Place) -> None:
         """Hang a stale sequence where `find` says that it belongs."""
         start = self._take_down(seq)
-        seq.matched = matched
-        self._hang(seq, node)
-        self._weigh(node, start, 1)
+        seq.matched = place.cached
+        self._hang(seq, place)
+        self._weigh(place.node, start, 1)
 
-    def _hang(self, seq: Sequence, node: CacheNode) -> None:
+    def _hang(self, seq: Sequence, place: Place) -> None:
+        node = place.node
         slot = self._cache.first_key(seq.tokens.view(0, seq.match_limit), node.num_tokens)
-        self._where[seq.arrival] = (node, slot)
+        self._hung[seq.arrival] = _Hung(node, slot, place.reached, self._heard)
         self._slots.setdefault(node.id, {}).setdefault(slot, {})[seq.arrival] = seq
         if self._firsts:
-            for place in ((node.id, slot), (node.id, _ANY)):
-                if place in self._firsts:
-                    self._firsts[place] = min(self._firsts[place], self._key(seq))
+            for at in ((node.id, slot), (node.id, _ANY)):
+                if at in self._firsts:
+                    self._firsts[at] = min(self._firsts[at], self._key(seq))
 
     def _take_down(self, seq: Sequence) -> CacheNode:
-        node, slot = self._where.pop(seq.arrival)
+        node, slot, *_ = self._hung.pop(seq.arrival)
         if self._firsts:
-            for place in ((node.id, slot), (node.id, _ANY)):
-                if self._firsts.get(place) == self._key(seq):
-                    del self._firsts[place]
+            for at in ((node.id, slot), (node.id, _ANY)):
+                if self._firsts.get(at) == self._key(seq):
+                    del self._firsts[at]
         slots = self._slots[node.id]
         del slots[slot][seq.arrival]
         if not slots[slot]:
@@ -147,6 +164,7 @@ class PrefixIndex:
         else:
             self.is_exact = False
         self._changes.append(event)
+        self._heard += 1
 
     def _touched(self, event: CacheEvent) -> Iterator[Hanging]:
         """Yield what hangs where a change was."""
@@ -169,9 +187,9 @@ class PrefixIndex:
         for hung in slots.values():
             hanging.update(hung)
             for arrival in hung:
-                parent = self._where[arrival][0].parent
-                assert parent is not None
-                self._where[arrival] = (parent, slot)
+                old = self._hung[arrival]
+                assert old.node.parent is not None
+                self._hung[arrival] = old._replace(node=old.node.parent, slot=slot)
         for at in (*slots, _ANY):
             self._firsts.pop((evicted.node, at), None)
         for at in (slot, _ANY):
@@ -248,12 +266,12 @@ class WaitingQueue:
             return
         moved = []
         for seq in self.index.stale():
-            node, matched = self.index.find(seq)
-            if matched != seq.matched:
+            place = self.index.find(seq)
+            if place.cached != seq.matched:
                 # Sorted lists find an element by its key, so it must leave before its key changes.
                 self._order.remove(seq)
                 moved.append(seq)
-            self.index.move(seq, node, matched)
+            self.index.move(seq, place)
         self._order.update(moved)
 
     def in_order(self) -> Iterator[Sequence]:

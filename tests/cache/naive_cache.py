@@ -146,7 +146,7 @@ class WaitingIndex:
 
     def __init__(self, cache: PrefixCache) -> None:
         self._cache = cache
-        self.hangs: dict[Tokens, tuple[int, int]] = {}
+        self.hangs: dict[Tokens, tuple[int, int, int]] = {}
         self.num_walks = 0
 
     def add(self, key: Tokens) -> None:
@@ -156,13 +156,16 @@ class WaitingIndex:
     def __call__(self, event: CacheEvent) -> None:
         slot = self._cache.first_key(event.key, 0)
         depth = self._cache.node(event.parent).num_tokens
-        for key, (node, _) in list(self.hangs.items()):
+        least = event.num_tokens if event.kind is EventKind.SPLIT else 0
+        for key, (node, reached, _) in list(self.hangs.items()):
             if node == event.node or (
-                node == event.parent and self._cache.first_key(keys(*key), depth) == slot
+                node == event.parent
+                and reached >= least
+                and self._cache.first_key(keys(*key), depth) == slot
             ):
                 self._walk(key, event.parent)
 
     def _walk(self, key: Tokens, start: int) -> None:
-        node, num_tokens = self._cache.walk(keys(*key), self._cache.node(start))
-        self.hangs[key] = (node.id, num_tokens)
+        place = self._cache.walk(keys(*key), self._cache.node(start))
+        self.hangs[key] = (place.node.id, place.reached, place.cached)
         self.num_walks += 1

@@ -191,8 +191,8 @@ class ContractMachine(RuleBasedStateMachine):
 
     @invariant()
     def waiting_keys_know_their_match(self) -> None:
-        for key, (_, num_tokens) in self.waiting.hangs.items():
-            assert num_tokens == self.cache.peek(keys(*key))
+        for key, (_, _, cached) in self.waiting.hangs.items():
+            assert cached == self.cache.peek(keys(*key))
 
     def teardown(self) -> None:
         if hasattr(self, "running"):

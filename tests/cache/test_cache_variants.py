@@ -77,7 +77,7 @@ def test_throttled_match_is_cut_to_its_share_in_whole_pages():
     offer(cache, pool, list(range(32)), FINISHED)
     key = np.arange(32)
     assert cache.peek(key) == cache.match(key).num_tokens == 16  # floor(0.6 * 32) = 19
-    assert cache.walk(key)[1] == 16
+    assert cache.walk(key)[1:] == (32, 16)
 
 
 def test_throttled_share_is_not_lost_to_rounding():

@@ -170,7 +170,8 @@ class TreeMachine(RuleBasedStateMachine):
         ends = paths(self.tree)
         for key, hangs in self.waiting.hangs.items():
             deepest = max((p for p in ends if p == key[: len(p)]), key=len)
-            assert hangs == (ends[deepest], self.naive.longest(key))
+            longest = self.naive.longest(key)
+            assert hangs == (ends[deepest], longest, longest)
 
     def teardown(self) -> None:
         if hasattr(self, "running"):

@@ -235,9 +235,9 @@ def test_walk_stops_at_the_deepest_whole_edge_and_counts_into_the_next():
     top = add(tree, keys(1, 2, 3, 4)).node
     add(tree, keys(1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
     key = keys(1, 2, 3, 4, 5, 6, 7, 0, 0)
-    assert tree.walk(key) == (top, 6)
-    assert tree.walk(key, start=top) == (top, 6)
-    assert tree.walk(keys(9, 9)) == (tree.root, 0)
+    assert tree.walk(key) == (top, 6, 6)
+    assert tree.walk(key, start=top) == (top, 6, 6)
+    assert tree.walk(keys(9, 9)) == (tree.root, 0, 0)
     assert tree.first_key(key, 4) == tree.first_key(keys(5, 6), 0)
     assert tree.first_key(key, 8) is None
 

@@ -83,7 +83,7 @@ def test_matched_stays_exact_through_inserts_splits_and_evictions(page_size: int
         assert index is not None
         assert index.weights.get(forest.cache.root.id, 0) == len(waiting)
         tokens = np.array(rng.choice(known), np.int64)
-        node, cached = forest.cache.walk(tokens)
+        node, _, cached = forest.cache.walk(tokens)
         if node.num_tokens == cached and node.parent is not None and not node.children:
             users = [s for s in waiting if s.matched > node.parent.num_tokens and shares(s, tokens)]
             first = min(map(forest.policy.key, users), default=None)
@@ -156,7 +156,7 @@ def test_the_queue_says_when_it_will_use_a_leaf_also_a_part_of_it() -> None:
     for tokens in (a, b, c):
         forest.compute(tokens)
     leaves = {
-        chr(97 + i): forest.cache.walk(np.array(t, np.int64))[0] for i, t in enumerate((a, b, c))
+        chr(97 + i): forest.cache.walk(np.array(t, np.int64)).node for i, t in enumerate((a, b, c))
     }
     forest.wait((*b, 1))
     forest.wait((*a[:12], 1, 2))  # hangs above the leaf

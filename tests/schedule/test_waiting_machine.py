@@ -14,6 +14,7 @@ from sgjax.cache import (
     LruSpec,
     NextUseSpec,
     PagePool,
+    ThrottledSpec,
     TreeSpec,
     build_cache,
 )
@@ -30,10 +31,11 @@ class WaitingMachine(RuleBasedStateMachine):
         page_size=st.sampled_from([1, 2]),
         policy=st.sampled_from([LpmSpec(), DfsWeightSpec()]),
         eviction=st.sampled_from([LruSpec(), NextUseSpec()]),
+        cache=st.sampled_from([TreeSpec(), ThrottledSpec(keep=0.6)]),
     )
-    def start(self, page_size, policy, eviction):
+    def start(self, page_size, policy, eviction, cache):
         self.pool = PagePool(25, page_size)
-        self.cache = build_cache(TreeSpec(), eviction, self.pool)
+        self.cache = build_cache(cache, eviction, self.pool)
         self.policy = build_policy(policy)
         self.cache.foresee(lambda node: self.queue.next_use(node))
         self.queue = WaitingQueue(self.cache, self.policy.key, track=True)
@@ -89,8 +91,8 @@ class WaitingMachine(RuleBasedStateMachine):
         hangs = {seq.arrival: node for node in self._nodes() for seq in index.hanging(node)}
         weights = Counter()
         for seq in self.waiting:
-            node, matched = self.cache.walk(seq.tokens.view(0, seq.match_limit))
-            assert (hangs[seq.arrival], seq.matched) == (node, matched)
+            node, _, cached = self.cache.walk(seq.tokens.view(0, seq.match_limit))
+            assert (hangs[seq.arrival], seq.matched) == (node, cached)
             while node is not None:
                 weights[node.id] += 1
                 node = node.parent
