@@ -63,15 +63,22 @@ class Defer(Siblings):
         self, seq: Sequence, matched: int, computing: list[Sequence]
     ) -> tuple[Sequence, int] | None:
         """Return the one that computes the longest prefix beyond what is cached."""
-        best, best_length, limit = None, matched + self._min_tokens - 1, seq.match_limit
+        best, length = None, matched + self._min_tokens - 1
+        limit = seq.match_limit
+        if length >= limit:
+            return None
+        # Who has another token where the best one ends is no better: one look saves comparing most.
+        decides = seq.tokens[length]
         for writer in computing:
-            # Who has another token where the best one ends is no better; that saves comparing most.
-            at = best_length
-            if at < limit and at < writer.num_tokens and seq.tokens[at] == writer.tokens[at]:
-                length = common_prefix(seq, writer)
-                if length > best_length:
-                    best, best_length = writer, length
-        return None if best is None else (best, best_length)
+            if writer.tokens.length <= length or writer.tokens[length] != decides:
+                continue
+            common = common_prefix(seq, writer)
+            if common > length:
+                best, length = writer, common
+                if length == limit:
+                    break
+                decides = seq.tokens[length]
+        return None if best is None else (best, length)
 
 
 class SharePlanned(Siblings):
