@@ -1,6 +1,8 @@
 """The command line: exit codes, one clean line an error, what is written."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,14 @@ def test_ctrl_c_is_exit_code_130_and_names_what_is_kept(invoke, monkeypatch, tmp
 def test_version_is_printed(invoke):
     done = invoke("--version")
     assert done.exit_code == 0
+    assert done.stdout.startswith("sgjax ")
+
+
+def test_the_package_runs_as_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "sgjax", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("sgjax ")
 
 

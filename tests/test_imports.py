@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "lab": ANY | {"lang.backends.local"},
     "chat": BASE | {"tokens"},
     "cli": ANY | {"chat", "aot"},
+    "__main__": {"cli"},
 }
 """What each unit may import beside itself. `""` is the package itself: the public names."""
 
