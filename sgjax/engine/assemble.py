@@ -1,7 +1,7 @@
 """What every engine is assembled of above its executor: pool, cache and scheduler.
 
-HOST, no jax. Imports schedule, cache, tokens, models.config and config; shared by `build` and
-`build_simulated`.
+HOST, no jax. Imports schedule, cache, tokens, types, models.config and config; shared by `build`
+and `build_simulated`.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,7 @@ from sgjax.schedule import (
 )
 from sgjax.schedule.scheduler import NO_JUMP, OPEN
 from sgjax.tokens.base import Tokenizer
+from sgjax.types import MAX_TOP_LOGPROBS
 
 
 def build_pages(config: EngineConfig) -> PageKeeper:
@@ -45,6 +46,8 @@ def build_scheduler(
     now: Callable[[], float],
     jump: JumpMode = NO_JUMP,
     entrance: Entrance = OPEN,
+    logprobs: bool = True,
+    top_logprobs: int = MAX_TOP_LOGPROBS,
 ) -> Scheduler:
     """Make the scheduler.
 
@@ -56,6 +59,7 @@ def build_scheduler(
         now: the executor's clock, in seconds.
         jump: what happens where a constraint forces text.
         entrance: what requests pass before they wait.
+        logprobs, top_logprobs: what the executor can say of a token, see `Limits`.
     """
     assert config.max_context_len is not None
     return Scheduler(
@@ -72,6 +76,8 @@ def build_scheduler(
             BLOCK_TOKENS,
             config.max_context_len,
             vocab_size,
+            logprobs,
+            top_logprobs,
         ),
         seed=config.seed,
         now=now,

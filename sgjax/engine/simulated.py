@@ -136,7 +136,15 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
     executor = simulator.executor
     jump = build_jump(config.grammar.jump, tokenizer)
     scheduler = build_scheduler(
-        config, pages, tokenizer, ANY_ID, executor.now, jump, simulator.entrance
+        config,
+        pages,
+        tokenizer,
+        ANY_ID,
+        executor.now,
+        jump,
+        simulator.entrance,
+        logprobs=spec.logprobs == "zero",
+        top_logprobs=0,
     )
     kernels = load_kernels(config.grammar.kernels, default_cache_dir() / "native")
     compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, kernels, config.grammar)

@@ -25,6 +25,8 @@ class Limits:
             executor cuts it so.
         max_context_len: prompt and output tokens of one sequence.
         vocab_size: ids from 0 to below it are tokens; by default all that fit into int32.
+        logprobs: whether the executor can say how likely a token is.
+        top_logprobs: how many alternatives it can name beside a token.
     """
 
     max_running: int
@@ -32,6 +34,8 @@ class Limits:
     block_tokens: int
     max_context_len: int
     vocab_size: int = 2**31
+    logprobs: bool = True
+    top_logprobs: int = MAX_TOP_LOGPROBS
 
 
 def check_request(request: Request, keys: Keys, limits: Limits, capacity: int) -> None:
@@ -61,9 +65,18 @@ def check_request(request: Request, keys: Keys, limits: Limits, capacity: int) -
         )
     if request.wants is Wants.LOGPROBS and start is None:
         raise ConfigError("a request that wants log-probabilities must say logprob_start")
-    if not 0 <= request.top_logprobs <= MAX_TOP_LOGPROBS:
+    scores = request.wants is Wants.LOGPROBS
+    if not limits.logprobs and (scores or request.return_logprob or start is not None):
+        asked = "scores of a text, as select needs them" if scores else "log-probabilities"
+        raise UnsupportedBackend(
+            f"the request wants {asked}, but this engine has no model to take them from; allowed: "
+            "requests for tokens alone. Leave them out, run on executor: {type: jax}, or let every "
+            "log-probability be 0 (select then takes its first choice): "
+            "executor: {type: sim, logprobs: zero}"
+        )
+    if not 0 <= request.top_logprobs <= limits.top_logprobs:
         raise ConfigError(
-            f"top_logprobs={request.top_logprobs} is not allowed; at most {MAX_TOP_LOGPROBS} "
+            f"top_logprobs={request.top_logprobs} is not allowed; at most {limits.top_logprobs} "
             "alternatives are reported beside a token"
         )
     if keys.min() < 0 or keys.max() >= limits.vocab_size:

@@ -40,6 +40,8 @@ class SimSpec:
             `extend_dependency_time` of their backend_config.py).
         tokenize_s: simulated seconds for each token of a prompt, before its request is seen: a
             server's one tokenizer process takes requests one after another.
+        logprobs: "refused": requests that want log-probabilities are, as nothing computes them;
+            "zero": each is 0, so that `select` always takes its first choice, at its right cost.
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -54,6 +56,7 @@ class SimSpec:
     compile_s: float = 0.0
     pause_s: float = 0.0
     tokenize_s: float = 0.0
+    logprobs: Literal["refused", "zero"] = "refused"
 
     def __post_init__(self) -> None:
         if self.tensor < 1:

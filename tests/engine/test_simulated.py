@@ -133,3 +133,54 @@ def test_a_stream_shows_the_tokens_that_a_jump_replaced_no_longer(make, tmp_path
             assert data.decode() == piece["text"]
             assert len(piece["output_ids"]) == piece["meta_info"]["completion_tokens"]
     assert engine.get_server_info()["rolled_back_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"return_logprob": True},
+        {"return_logprob": True, "logprob_start_len": 0},
+        {"return_logprob": True, "top_logprobs_num": 2},
+    ],
+)
+def test_log_probabilities_that_nobody_computes_are_refused(make, asked):
+    engine = make()
+    refused = r"wants log-probabilities, but this engine has no model.*logprobs: zero"
+    with pytest.raises(sgl.UnsupportedBackend, match=refused):
+        engine.generate("Once", GREEDY, **asked)
+    assert engine.generate("Once", GREEDY)["meta_info"]["completion_tokens"] == 40
+
+
+@sgl.function
+def choose(s):
+    s += "The sky is" + sgl.select("colour", [" blue", " green"])
+
+
+def test_select_is_refused_too_unless_scores_of_zero_were_declared(make):
+    with pytest.raises(sgl.ProgramError) as refused:
+        choose.run(backend=make())["colour"]
+    cause = refused.value.__cause__
+    assert isinstance(cause, sgl.UnsupportedBackend)
+    assert "as select needs them" in str(cause)
+    engine = make(executor={**A10G, "logprobs": "zero"})
+    assert choose.run(backend=engine)["colour"] == " blue"
+    result = engine.generate("Once", GREEDY, return_logprob=True)
+    assert {logprob for logprob, _, _ in result["meta_info"]["output_token_logprobs"]} == {0.0}
+    with pytest.raises(sgl.ConfigError, match="top_logprobs=2 is not allowed; at most 0"):
+        engine.generate("Once", GREEDY, return_logprob=True, top_logprobs_num=2)
+
+
+def test_a_sibling_of_a_refused_score_is_not_held_up(make):
+    said = []
+
+    @sgl.function
+    def both(s):
+        s += "The sky is"
+        scored, told = s.fork(2)
+        scored += sgl.select("colour", [" blue", " green"])
+        told += sgl.gen("word", max_tokens=3, ignore_eos=True)
+        said.append(told["word"])
+
+    with pytest.raises(sgl.ProgramError, match="select"):
+        both.run(backend=make(), temperature=0.0)
+    assert len(said) == 1

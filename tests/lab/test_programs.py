@@ -13,7 +13,7 @@ from sgjax.lang.spec import LanguageSpec, ParallelFork, SequentialFork
 
 PLAIN = LanguageSpec()
 ONE_AT_A_TIME = LanguageSpec(programs=1)
-SIM = {"type": "sim", "hardware": "a10g", "model": "llama-2-7b"}
+SIM = {"type": "sim", "hardware": "a10g", "model": "llama-2-7b", "logprobs": "zero"}
 
 
 @sgl.function

@@ -27,7 +27,7 @@ from sgjax.lab.workloads.text import about_tokens, choose, prose, read_rows
 from sgjax.lang.spec import LanguageSpec, SequentialFork
 from sgjax.theory.bound import hit_rate_bound
 
-SIM = {"type": "sim", "hardware": "h200", "model": "llama-3.1-8b"}
+SIM = {"type": "sim", "hardware": "h200", "model": "llama-3.1-8b", "logprobs": "zero"}
 SHIPPED = DataSource()
 
 SMALL = {
