@@ -173,7 +173,7 @@ TAGGED = [
     {"grammar": {"jump": {"type": "string"}}},
 ]
 SIMULATED = {
-    "executor": {"type": "sim", "hardware": "a10g", "model": "llama-2-7b"},
+    "executor": {"type": "sim", "hardware": "a10g", "model": "llama-2-7b", "logprobs": "zero"},
     "kv_tokens": 2048,
     "debug_checks": True,
 }
@@ -199,9 +199,7 @@ def test_keys_and_types_of_a_result() -> None:
     with sgl.Engine(**SIMULATED) as engine:
         params = {"max_new_tokens": 3}
         plain = engine.generate("Hi", params)
-        told = engine.generate(
-            "Hi", params, return_logprob=True, logprob_start_len=0, top_logprobs_num=2
-        )
+        told = engine.generate("Hi", params, return_logprob=True, logprob_start_len=0)
         (refused,) = engine.generate([""], params)
     assert list(map(type, (plain["text"], plain["output_ids"], plain["meta_info"]))) == [
         str, list, dict,
@@ -219,7 +217,7 @@ def test_keys_and_types_of_a_result() -> None:
     assert {key: type(value) for key, value in plain["meta_info"].items()} == always
     assert set(refused["meta_info"]) == set(always)
     assert set(refused["meta_info"]["finish_reason"]) == {"type", "message", "error"}
-    sides = {f"{s}_{k}" for s in ("input", "output") for k in ("token_logprobs", "top_logprobs")}
+    sides = {"input_token_logprobs", "output_token_logprobs"}
     assert set(told["meta_info"]) == set(always) | sides
     first, second = told["meta_info"]["input_token_logprobs"]
     assert first[0] is None
