@@ -82,11 +82,11 @@ def step(
     Returns:
         The K/V pool with the new tokens, and the step's results.
     """
-    hidden, kv = llama.forward(config, weights, kv, batch, attention, dense)
-    B = batch.layout.kv_lens.shape[0]
-
-    def head(rows: jax.Array, used: jax.Array | None = None) -> jax.Array:
-        return llama.logits(config, weights, hidden[rows], used, dense)
+    B, R = batch.layout.kv_lens.shape[0], batch.logit_rows.shape[0]
+    used = jnp.concatenate([batch.sampling.position > 0, jnp.ones(R - B, bool)])
+    hidden, kv = llama.forward(
+        config, weights, kv, batch, attention, dense, (batch.logit_rows, used)
+    )
 
     @vocab.over_devices
     def choose(raw: jax.Array, mask_table: jax.Array, how: Sampling) -> tuple[jax.Array, ...]:
@@ -110,14 +110,14 @@ def step(
 
     def prompt(args: Rows) -> Results:
         rows, targets = args
-        results: Results = score(head(rows), targets)
+        results: Results = score(llama.logits(config, weights, rows, dense=dense), targets)
         return results
 
     next_token, log_mass, logprob, top_ids, top_logprobs = choose(
-        head(batch.logit_rows[:B], batch.sampling.position > 0), mask_table, batch.sampling
+        llama.logits(config, weights, hidden[:B], used[:B], dense), mask_table, batch.sampling
     )
     target_logprob, target_top_ids, target_top_logprobs = _in_chunks(
-        prompt, batch.logit_rows[B:], batch.targets[B:], LOGIT_BYTES // (4 * config.vocab_size)
+        prompt, hidden[B:], batch.targets[B:], LOGIT_BYTES // (4 * config.vocab_size)
     )
     return kv, StepArrays(
         next_token=next_token,
@@ -146,7 +146,7 @@ def _no_logprobs(rows: int, top: int) -> Results:
 def _in_chunks(
     f: Callable[[Rows], Results], rows: jax.Array, targets: jax.Array, limit: int
 ) -> Results:
-    """Return f((rows, targets)), computed on at most `limit` rows at a time."""
+    """Return f((rows, targets)), computed on at most `limit` rows f32[X, E] at a time."""
     X = rows.shape[0]
     if limit >= X:
         return f((rows, targets))
@@ -154,7 +154,8 @@ def _in_chunks(
     size = -(-X // chunks)
 
     def fold(x: jax.Array) -> jax.Array:
-        return jnp.pad(x, (0, chunks * size - X)).reshape(chunks, size)
+        more = [(0, chunks * size - X)] + [(0, 0)] * (x.ndim - 1)
+        return jnp.pad(x, more).reshape(chunks, size, *x.shape[1:])
 
     mapped = jax.lax.map(f, (fold(rows), fold(targets)))
     a, b, c = (x.reshape(chunks * size, *x.shape[2:])[:X] for x in mapped)

@@ -49,10 +49,13 @@ def forward(
     batch: Batch,
     attention: Attention,
     dense: Dense = XLA,
+    wanted: tuple[jax.Array, jax.Array] | None = None,
 ) -> tuple[jax.Array, KVCache]:
     """Extend the batch's sequences by its tokens.
 
-    Layers are unrolled: a scan would carry the pool through a loop and copy it.
+    Layers are unrolled: a scan would carry the pool through a loop and copy it. Of the last layer
+    all tokens' keys and values are needed, but what comes after attention only where hidden states
+    are wanted.
 
     Args:
         config: the model.
@@ -61,9 +64,11 @@ def forward(
         batch: the new tokens.
         attention: writes the new K/V, then attends.
         dense: does all else.
+        wanted: indices i32[R] into T of the tokens whose hidden states are wanted, and bool[R]
+            which of them are no padding; None wants all T.
 
     Returns:
-        Hidden states f32[T, E] before the final norm, and the K/V pool with the new tokens in it.
+        Hidden states f32[R, E] before the final norm, and the K/V pool with the new tokens in it.
     """
     layout = batch.layout
     used = layout.used
@@ -71,11 +76,18 @@ def forward(
     x = weights.embed[batch.tokens].astype(jnp.float32)
     cos, sin = rope_angles(config, layout.positions)
     k_pools, v_pools = list(kv.k), list(kv.v)
+    last = len(weights.layers) - 1
     for i, layer in enumerate(weights.layers):
         with jax.named_scope(f"layer{i}"):
             q, k, v = dense.before(config, layer, x, cos, sin, used, dtype)
             attended, k_pools[i], v_pools[i] = attention(q, k, v, k_pools[i], v_pools[i], layout)
+            # With many prompt log-probabilities there can be more rows than tokens.
+            if i == last and wanted is not None and len(wanted[0]) < len(x):
+                rows, used = wanted
+                x, attended, wanted = x[rows], attended[rows], None
             x = dense.after(config, layer, x, attended, used)
+    if wanted is not None:
+        x = x[wanted[0]]
     return x, KVCache(k=tuple(k_pools), v=tuple(v_pools))
 
 

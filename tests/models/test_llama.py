@@ -71,6 +71,30 @@ def test_forward_equals_the_formulas_in_numpy(name):
     np.testing.assert_allclose(got, naive.logits(config, weights, TOKENS), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [[21], [5, 21, 0], list(range(21, -1, -1)) * 2])
+def test_hidden_states_wanted_of_some_tokens_are_those_of_all(rows):
+    """Fewer rows than tokens skip the end of the last layer; more than tokens are allowed."""
+    weights = random_weights(BASE, "float32", 0)
+    packed = pack([Extend(PAGES, 0, 22)], S, D, G, BQ, P)
+    tokens = np.zeros(D + G * BQ, np.int32)
+    tokens[packed.places[0]] = TOKENS
+    rest = {"logit_rows": None, "targets": None, "sampling": None}
+    batch = Batch(tokens=tokens, layout=packed.layout, **rest)
+    wanted = (np.array(packed.places[0], np.int32)[rows], np.ones(len(rows), bool))
+
+    def run(wanted):
+        kv = llama.make_kv(BASE, 48, "float32", "cpu")
+        jitted = jax.jit(llama.forward, static_argnums=(0, 4, 5))
+        attention = CpuAttention(S, chunk=8)
+        return jitted(BASE, weights, kv, batch, attention, llama.XLA, wanted)
+
+    (every, kv), (some, same_kv) = run(None), run(wanted)
+    assert some.shape == (len(rows), BASE.hidden_size)
+    np.testing.assert_allclose(some, every[wanted[0]], rtol=2e-5, atol=2e-5)
+    for a, b in zip(jax.tree.leaves(kv), jax.tree.leaves(same_kv), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("cuts", [(0, 8, 16, 22), (0, 5, 6, 7, 20, 21, 22), (0, 1, 22)])
 def test_chunks_and_decodes_give_the_same_as_one_go(cuts):
     weights = random_weights(BASE, "float32", 0)
