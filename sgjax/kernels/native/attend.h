@@ -22,7 +22,7 @@ struct Call {
 struct Task {
   int32_t num_tokens;      // queries
   const int32_t* tokens;   // [num_tokens] index of each into T
-  const int32_t* limits;   // [num_tokens] it sees positions below this
+  const int32_t* limits;   // [num_tokens] it sees positions below this; they never fall
   const int32_t* slots;    // [num_tokens] where its partial result goes; -1: straight to `out`
   int32_t row;             // whose pages
   int32_t start, end;      // of the range, in positions

@@ -6,135 +6,19 @@
 // Few rows (decode: the Q query heads of a kv head) take both from registers; many rows (query
 // blocks, shared prefixes) from the turned tile in memory, six rows at a time.
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "attend.h"
+#include "pairs.h"
 #include "scratch.h"
-#include "vector.h"
 
 namespace sgjax {
 namespace SGJAX_ISA {
 namespace {
 
-constexpr int kTile = 64;            // tokens
-constexpr int kVectors = kTile / W;  // of scores of a row
-constexpr int kFew = 4;              // rows
 constexpr int kRowBlock = 6;
-constexpr int64_t kTogether = 64;  // columns of values added up at a time
-constexpr float kNever = -1e30f;  // a score below all others that is still a number
-constexpr float kLog2e = 1.44269504f, kLn2 = 0.69314718f;
-
-inline __m512bh pairs(const uint16_t* p) { return (__m512bh)_mm512_loadu_si512(p); }
-inline __m512bh both(const uint16_t* p) {  // one pair, in every lane
-  int32_t two;
-  std::memcpy(&two, p, sizeof two);
-  return (__m512bh)_mm512_set1_epi32(two);
-}
-inline __m512 dot(__m512 sum, __m512bh a, __m512bh b) { return _mm512_dpbf16_ps(sum, a, b); }
-
-// 2^x for finite x <= 0, to 1 in 9,000; rounding to bfloat16 then adds ten times as much.
-inline __m512 exp2_(__m512 x) {
-  const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const __m512 r = _mm512_sub_ps(x, n);
-  __m512 p = _mm512_set1_ps(0.05500729f);
-  for (float c : {0.24220692f, 0.69328266f, 1.0f}) p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
-  return _mm512_scalef_ps(p, n);
-}
-
-// Queries and running sums of one task: rows of one kv head lie together. Tops are of scores in
-// units of log 2; sums are per lane; columns of sums are in the order in which `weave` leaves them.
-struct State {
-  int64_t M;
-  float unit;  // from a product of query and key to a score
-  const int32_t* limits;                        // [M]
-  uint16_t *queries, *keys, *values, *weights;  // [rows, D], turned, woven, [6, kTile]
-  float *acc, *top, *total, *scores;            // [rows, D], [rows], [rows, W], [6, kTile]
-};
-
-// Turn products into weights 2^(score - top), rescale what was summed before. Tokens from `seen` on
-// get no weight.
-inline void soften(const State& s, int64_t D, int64_t row, int64_t seen, __m512* x, int count,
-                   uint16_t* weights) {
-  if (seen < count * W) {
-    for (int v = 0; v < count; ++v) {
-      const int64_t left = std::clamp<int64_t>(seen - v * W, 0, W);
-      x[v] = _mm512_mask_mov_ps(_mm512_set1_ps(kNever), __mmask16((1u << left) - 1), x[v]);
-    }
-  }
-  __m512 most = x[0];
-  for (int v = 1; v < count; ++v) most = _mm512_max_ps(most, x[v]);
-  const float highest = _mm512_reduce_max_ps(most) * s.unit;
-  __m512 total = _mm512_loadu_ps(s.total + row * W);
-  if (highest > s.top[row]) {
-    const __m512 decay = exp2_(_mm512_set1_ps(s.top[row] - highest));
-    total = _mm512_mul_ps(total, decay);
-    float* acc = s.acc + row * D;
-    for (int64_t d = 0; d < D; d += W)
-      _mm512_storeu_ps(acc + d, _mm512_mul_ps(_mm512_loadu_ps(acc + d), decay));
-    s.top[row] = highest;
-  }
-  const __m512 unit = _mm512_set1_ps(s.unit), top = _mm512_set1_ps(s.top[row]);
-  for (int v = 0; v < count; ++v) {
-    x[v] = exp2_(_mm512_fmsub_ps(x[v], unit, top));
-    total = _mm512_add_ps(total, x[v]);
-    _mm256_storeu_si256((__m256i*)(weights + v * W), (__m256i)_mm512_cvtneps_pbh(x[v]));
-  }
-  _mm512_storeu_ps(s.total + row * W, total);
-}
-
-// 16 rows' columns d to d + 31, turned: vector i holds pair i of each row.
-inline void turned(const uint16_t* const* rows, int64_t d, F* x) {
-  for (int i = 0; i < W; ++i) x[i] = (F)_mm512_loadu_si512(rows[i] + d);
-  turn(x);
-}
-
-// 32 columns of two rows, side by side: columns 8i to 8i + 3 in the first, 8i + 4 to 8i + 7 in the
-// second vector.
-inline void weave(const uint16_t* a, const uint16_t* b, __m512bh* x) {
-  const __m512i first = _mm512_loadu_si512(a), second = _mm512_loadu_si512(b);
-  x[0] = (__m512bh)_mm512_unpacklo_epi16(first, second);
-  x[1] = (__m512bh)_mm512_unpackhi_epi16(first, second);
-}
-
-// Undo the order of columns: from 32 sums of a row to `to`, times a factor.
-inline void unweave(const float* acc, float factor, __m512* to) {
-  const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-  const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-  const __m512 by = _mm512_set1_ps(factor);
-  const __m512 a = _mm512_mul_ps(_mm512_loadu_ps(acc), by);
-  const __m512 b = _mm512_mul_ps(_mm512_loadu_ps(acc + W), by);
-  to[0] = _mm512_permutex2var_ps(a, low, b);
-  to[1] = _mm512_permutex2var_ps(a, high, b);
-}
-
-// Weighted sums of V * 16 columns of R rows over `count` pairs of tokens. `woven(pair, x)` gives the
-// columns' V vectors.
-template <int R, int V, typename Woven>
-inline void add(float* acc, int64_t D, const uint16_t* weights, int64_t count, Woven woven) {
-  __m512 sum[R][V];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) sum[r][v] = _mm512_loadu_ps(acc + r * D + v * W);
-  for (int64_t j = 0; j < count; ++j) {
-    __m512bh x[V];
-    woven(j, x);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const __m512bh weight = both(weights + r * kTile + 2 * j);
-#pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) sum[r][v] = dot(sum[r][v], weight, x[v]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) _mm512_storeu_ps(acc + r * D + v * W, sum[r][v]);
-}
 
 struct Tile {
   const uint16_t *keys[kTile], *values[kTile];  // those past the end repeat the first
@@ -166,7 +50,10 @@ void few(const State& s, int64_t D, int64_t row, const Tile& t) {
     }
     for (int r = 0; r < R; ++r) scores[r][v] = _mm512_add_ps(sum[r][0], sum[r][1]);
   }
-  for (int r = 0; r < R; ++r) soften(s, D, row + r, t.n, scores[r], count, s.weights + r * kTile);
+  for (int r = 0; r < R; ++r) {
+    for (int v = count; v < kVectors; ++v) scores[r][v] = _mm512_set1_ps(kNever);
+    soften<kVectors>(s, D, row + r, t.n, scores[r], s.weights + r * kTile);
+  }
   float* acc = s.acc + row * D;
   for (int64_t d = 0; d < D; d += kTogether) {
     auto at = [&](int64_t j, __m512bh* x, int64_t c) {
@@ -212,27 +99,37 @@ void score(const uint16_t* queries, int64_t D, const uint16_t* keys, float* scor
     for (int v = 0; v < V; ++v) _mm512_storeu_ps(scores + r * kTile + v * W, sum[r][v]);
 }
 
-// R rows from row m of a head on, whose first is `row`.
-template <int R>
-void some(const State& s, int64_t D, int64_t row, const int64_t* seen, const Tile& t) {
-  const int64_t most = *std::max_element(seen, seen + R);
-  if (most == 0) return;
-  const int count = int((most + W - 1) / W);
-  const uint16_t* queries = s.queries + row * D;
-  switch (count) {
-    case 1: score<R, 1>(queries, D, s.keys, s.scores); break;
-    case 2: score<R, 2>(queries, D, s.keys, s.scores); break;
-    case 3: score<R, 3>(queries, D, s.keys, s.scores); break;
-    default: score<R, 4>(queries, D, s.keys, s.scores);
-  }
+// How many of a tile's tokens row m of a head sees.
+inline int64_t seen_by(const State& s, int64_t m, const Tile& t) {
+  return std::clamp<int64_t>(s.limits[m] - t.start, 0, t.n);
+}
+
+// Weights of R rows for V * 16 tokens of the turned tile.
+template <int R, int V>
+void weigh(const State& s, int64_t D, int64_t row, int64_t m, const Tile& t) {
+  score<R, V>(s.queries + row * D, D, s.keys, s.scores);
   for (int r = 0; r < R; ++r) {
-    __m512 x[kVectors];
-    for (int v = 0; v < count; ++v) x[v] = _mm512_loadu_ps(s.scores + r * kTile + v * W);
-    if (seen[r]) {
-      soften(s, D, row + r, seen[r], x, count, s.weights + r * kTile);
+    __m512 x[V];
+    for (int v = 0; v < V; ++v) x[v] = _mm512_loadu_ps(s.scores + r * kTile + v * W);
+    if (const int64_t seen = seen_by(s, m + r, t)) {
+      soften<V>(s, D, row + r, seen, x, s.weights + r * kTile);
     } else {
       std::memset(s.weights + r * kTile, 0, kTile * sizeof(uint16_t));
     }
+  }
+}
+
+// R rows from row m of a head on, whose first is `row`.
+template <int R>
+void some(const State& s, int64_t D, int64_t row, int64_t m, const Tile& t) {
+  const int64_t most = seen_by(s, m + R - 1, t);  // limits never fall
+  if (most == 0) return;
+  const int count = int((most + W - 1) / W);
+  switch (count) {
+    case 1: weigh<R, 1>(s, D, row, m, t); break;
+    case 2: weigh<R, 2>(s, D, row, m, t); break;
+    case 3: weigh<R, 3>(s, D, row, m, t); break;
+    default: weigh<R, 4>(s, D, row, m, t);
   }
   for (int64_t d = 0; d < D; d += kTogether) {
     const uint16_t* values = s.values + 2 * d;
@@ -266,16 +163,13 @@ void many(const State& s, int64_t D, int64_t head, const Tile& t) {
     }
   for (int64_t m = 0; m < s.M; m += kRowBlock) {
     const int64_t rows = std::min<int64_t>(kRowBlock, s.M - m), row = head * s.M + m;
-    int64_t seen[kRowBlock];
-    for (int64_t r = 0; r < rows; ++r)
-      seen[r] = std::clamp<int64_t>(s.limits[m + r] - t.start, 0, t.n);
     switch (rows) {
-      case 1: some<1>(s, D, row, seen, t); break;
-      case 2: some<2>(s, D, row, seen, t); break;
-      case 3: some<3>(s, D, row, seen, t); break;
-      case 4: some<4>(s, D, row, seen, t); break;
-      case 5: some<5>(s, D, row, seen, t); break;
-      default: some<6>(s, D, row, seen, t);
+      case 1: some<1>(s, D, row, m, t); break;
+      case 2: some<2>(s, D, row, m, t); break;
+      case 3: some<3>(s, D, row, m, t); break;
+      case 4: some<4>(s, D, row, m, t); break;
+      case 5: some<5>(s, D, row, m, t); break;
+      default: some<6>(s, D, row, m, t);
     }
   }
 }
@@ -287,10 +181,13 @@ void run(const Call& call, const Task& task, const State& s) {
   const int32_t* pages = call.table + task.row * call.P;
   int64_t at[2 * kTile];  // offsets of this tile's tokens and the next one's
   auto find = [&](int64_t start, int64_t* to) {
-    for (int64_t i = 0; i < kTile; ++i) {
-      const int64_t position = start + i < task.end ? start + i : task.start;
-      to[i] = (int64_t{pages[position / S]} * S + position % S) * K * D + task.head * D;
+    int64_t page = start / S, in = start % S;
+    const int64_t n = std::clamp<int64_t>(task.end - start, 0, kTile);
+    for (int64_t i = 0; i < n; ++i) {
+      to[i] = (int64_t{pages[page]} * S + in) * K * D + task.head * D;
+      if (++in == S) in = 0, ++page;
     }
+    std::fill(to + n, to + kTile, n ? to[0] : at[0]);
   };
   find(task.start, at);
   Tile t;
