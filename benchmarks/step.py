@@ -74,7 +74,7 @@ def make_batch(D: int, G: int, BQ: int, P: int, S: int, context: int) -> Batch:
         top_p=np.ones(B, np.float32),
         min_p=np.zeros(B, np.float32),
         seed=np.zeros(B, np.uint32),
-        position=np.zeros(B, np.int32),
+        position=kv_lens,  # rows at 0 sample nothing
         adjust_ids=np.zeros((B, 8), np.int32),
         adjust_mul=np.ones((B, 8), np.float32),
         adjust_add=np.zeros((B, 8), np.float32),
