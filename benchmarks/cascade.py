@@ -29,10 +29,10 @@ def in_turns(calls: tuple[Callable[[], Any], ...], repeats: int) -> list[Times]:
     """Return the median times of each call, taken in turns after one to compile."""
     taken: list[list[Times]] = [[] for _ in calls]
     for call in calls:
-        jax.block_until_ready(call())
+        jax.block_until_ready(call())  # type: ignore[no-untyped-call]
     for _, (times, call) in itertools.product(range(repeats), list(zip(taken, calls, strict=True))):
         start, cpu = time.perf_counter(), time.process_time()
-        jax.block_until_ready(call())
+        jax.block_until_ready(call())  # type: ignore[no-untyped-call]
         times.append((time.perf_counter() - start, time.process_time() - cpu))
     return [tuple(np.median(times, axis=0)) for times in taken]
 

@@ -39,14 +39,17 @@ def decode_layout(D: int, context: int, shared: int) -> Layout:
     table[:, :common] = table[0, :common]
     last = np.full(D, context - 1, np.int32)
     none = np.zeros(0, np.int32)
-    return Layout(
-        positions=last,
-        out_slots=table[np.arange(D), last // S] * S + last % S,
-        kv_lens=last + 1,
-        page_table=table,
-        block_row=none, block_start=none, block_len=none,
-        shared=no_runs(D, D),
-    )  # fmt: skip
+    # jit takes numpy's arrays where the record names jax's.
+    where: dict[str, Any] = {
+        "positions": last,
+        "out_slots": table[np.arange(D), last // S] * S + last % S,
+        "kv_lens": last + 1,
+        "page_table": table,
+        "block_row": none,
+        "block_start": none,
+        "block_len": none,
+    }
+    return Layout(**where, shared=no_runs(D, D))
 
 
 def with_run(layout: Layout, shared: int) -> Layout:
@@ -75,11 +78,11 @@ def arrays(D: int, H: int, K: int, HD: int, slots: int, dtype: str) -> list[jax.
 
 def seconds(f: Callable[[], Any], repeats: int = 20) -> float:
     """Return the median time of a call, after one to compile."""
-    jax.block_until_ready(f())
+    jax.block_until_ready(f())  # type: ignore[no-untyped-call]
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
-        jax.block_until_ready(f())
+        jax.block_until_ready(f())  # type: ignore[no-untyped-call]
         times.append(time.perf_counter() - start)
     return float(np.median(times))
 
@@ -91,6 +94,7 @@ def attend(attention: Attention, x: list[jax.Array], layout: Layout) -> Callable
     pools = [jnp.copy(pool) for pool in x[3:]]
 
     def call() -> jax.Array:
+        out: jax.Array
         out, *pools[:] = jitted(*x[:3], *pools, placed)
         return out
 

@@ -13,6 +13,7 @@ configs/baselines/sglang_first_release.yaml describes it.
 
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import sgjax as sgl
@@ -76,7 +77,7 @@ def fit_memory(matmul: float, samples: list[list[Arrival]]) -> float | None:
     return round(high, 3)
 
 
-def sweep_end(tasks: list[Task], keep: float, constants: dict[str, float]) -> dict[str, float]:
+def sweep_end(tasks: Sequence[Task], keep: float, constants: dict[str, float]) -> dict[str, float]:
     """Return the figure's four numbers with a part of every match, as means over tasks."""
     ends = [_sweep_end(task, keep, constants) for task in tasks]
     return {name: sum(end[name] for end in ends) / len(ends) for name in PAPER}

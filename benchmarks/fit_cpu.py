@@ -13,10 +13,11 @@ import argparse
 import random
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -27,7 +28,12 @@ from sgjax.sim import Hardware, Roofline, load_hardware
 from sgjax.sim.replay import ReplayConfig, replay
 from sgjax.sim.trace import Arrival
 
-SIZES = {"page_size": 16, "kv_tokens": 24_000, "max_running": 32, "token_budget": 1024}
+SIZES: dict[str, Any] = {
+    "page_size": 16,
+    "kv_tokens": 24_000,
+    "max_running": 32,
+    "token_budget": 1024,
+}
 CONTEXT, WITHIN = 2048, 0.15
 Requests = list[tuple[tuple[int, ...], int]]
 """Prompts with the lengths of their outputs; all are there from the beginning."""
@@ -76,7 +82,7 @@ def measure(model: str, repeats: int) -> list[Measured]:
         vocab = engine.tokenizer.vocab_size
         for name, fitted, requests in workloads(vocab):
             prompts = [list(prompt) for prompt, _ in requests]
-            params = [
+            params: list[Mapping[str, Any]] = [
                 {"max_new_tokens": new, "temperature": 0, "ignore_eos": True} for _, new in requests
             ]
             times: list[float] = []

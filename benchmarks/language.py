@@ -6,16 +6,18 @@ The model is random:tiny unless given; the heavier it is, the smaller the share.
 time, and the process's CPU time, which other work on the machine disturbs less.
 """
 
+import functools
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import sgjax as sgl
 
 REPEATS = 2000
 TOKENS = 8
-PARAMS = {"max_new_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
+PARAMS: dict[str, Any] = {"max_new_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
 PREFIX = "Answer the question in a few words. "
 
 
@@ -64,7 +66,7 @@ def primitives() -> None:
     for body in (text, scope, gen, gen_and_read, select, fork_and_join):
         runner = program(body)
         runner.run(backend=backend)
-        wall, cpu = min(times(lambda r=runner: r.run(backend=backend)) for _ in range(3))
+        wall, cpu = min(times(functools.partial(runner.run, backend=backend)) for _ in range(3))
         print(
             f"  {body.__name__:14} wall {wall / REPEATS * 1e6:8.1f}  cpu {cpu / REPEATS * 1e6:8.1f}"
         )
@@ -92,6 +94,7 @@ def batch(model: str, count: int) -> None:
 
         def alone() -> None:
             results = engine.generate(prompts, PARAMS)
+            assert isinstance(results, list)
             assert len(results) == count
 
         def language() -> None:

@@ -25,7 +25,7 @@ def step_ms(engine: sgl.Engine) -> float:
     engine.generate(prompts, params)
     after = engine.get_server_info()
     steps = after["forward_passes"] - before["forward_passes"]
-    return 1e3 * (after["device_s"] - before["device_s"]) / steps
+    return float(1e3 * (after["device_s"] - before["device_s"]) / steps)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import argparse
 import functools
 import itertools
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -56,33 +57,38 @@ def make_batch(D: int, G: int, BQ: int, P: int, S: int, context: int) -> Batch:
     kv_lens[:D] = context
     kv_lens[D : D + 1] = G * BQ
     positions = np.concatenate([np.full(D, context - 1), prompt]).astype(np.int32)
-    rows = np.concatenate([np.arange(D), np.full(G * BQ, D)]).astype(np.int32)
-    layout = Layout(
-        positions=positions,
-        out_slots=(table[rows, positions // S] * S + positions % S).astype(np.int32),
-        kv_lens=kv_lens,
-        page_table=table,
-        block_row=np.full(G, D, np.int32),
-        block_start=(np.arange(G) * BQ).astype(np.int32),
-        block_len=np.full(G, BQ, np.int32),
-        shared=no_runs(T, B),
-    )
-    logit_rows = np.concatenate([np.arange(D), np.full(G, max(T - 1, 0))]).astype(np.int32)
-    sampling = Sampling(
-        temperature=np.zeros(B, np.float32),
-        top_k=np.full(B, SMOLLM2.vocab_size, np.int32),
-        top_p=np.ones(B, np.float32),
-        min_p=np.zeros(B, np.float32),
-        seed=np.zeros(B, np.uint32),
-        position=kv_lens,  # rows at 0 sample nothing
-        adjust_ids=np.zeros((B, 8), np.int32),
-        adjust_mul=np.ones((B, 8), np.float32),
-        adjust_add=np.zeros((B, 8), np.float32),
-        mask_row=np.zeros(B, np.int32),
-        wants_logprob=np.zeros(B, bool),
-    )
-    tokens = rng.integers(0, SMOLLM2.vocab_size, T).astype(np.int32)
-    return Batch(tokens, layout, logit_rows, np.zeros(B, np.int32), sampling)
+    owner = np.concatenate([np.arange(D), np.full(G * BQ, D)])
+    # jit takes numpy's arrays where the records name jax's.
+    where: dict[str, Any] = {
+        "positions": positions,
+        "out_slots": (table[owner, positions // S] * S + positions % S).astype(np.int32),
+        "kv_lens": kv_lens,
+        "page_table": table,
+        "block_row": np.full(G, D, np.int32),
+        "block_start": (np.arange(G) * BQ).astype(np.int32),
+        "block_len": np.full(G, BQ, np.int32),
+    }
+    last = np.concatenate([np.arange(D), np.full(G, max(T - 1, 0))]).astype(np.int32)
+    sampling: dict[str, Any] = {
+        "temperature": np.zeros(B, np.float32),
+        "top_k": np.full(B, SMOLLM2.vocab_size, np.int32),
+        "top_p": np.ones(B, np.float32),
+        "min_p": np.zeros(B, np.float32),
+        "seed": np.zeros(B, np.uint32),
+        "position": kv_lens,  # rows at 0 sample nothing
+        "adjust_ids": np.zeros((B, 8), np.int32),
+        "adjust_mul": np.ones((B, 8), np.float32),
+        "adjust_add": np.zeros((B, 8), np.float32),
+        "mask_row": np.zeros(B, np.int32),
+        "wants_logprob": np.zeros(B, bool),
+    }
+    rows: dict[str, Any] = {
+        "tokens": rng.integers(0, SMOLLM2.vocab_size, T).astype(np.int32),
+        "logit_rows": last,
+        "targets": np.zeros(B, np.int32),
+    }
+    layout = Layout(**where, shared=no_runs(T, B))
+    return Batch(**rows, layout=layout, sampling=Sampling(**sampling))
 
 
 def roofline_s(batch: Batch, dtype: str, bandwidth: float, peak: float) -> float:
@@ -131,19 +137,20 @@ def main() -> None:
         use_large_pages(weights)
     mask_table = np.full((1, SMOLLM2.vocab_size // 32), 0xFFFFFFFF, np.uint32)
 
-    batches, seconds = {}, {}
+    batches: dict[str, Batch] = {}
+    seconds: dict[str, list[float]] = {}
     for text in args.shape or SHAPES:
         D, G, BQ = (int(x) for x in text.split(","))
         batches[text] = make_batch(D, G, BQ, args.table_tokens // S, S, args.context)
         start = time.perf_counter()
         kv, _ = run(SMOLLM2, weights, kv, mask_table, batches[text])
-        jax.block_until_ready(kv)
+        jax.block_until_ready(kv)  # type: ignore[no-untyped-call]
         print(f"{text}: first call {time.perf_counter() - start:.1f} s")
         seconds[text] = []
     for _, (text, batch) in itertools.product(range(args.repeats), batches.items()):
         start = time.perf_counter()
         kv, out = run(SMOLLM2, weights, kv, mask_table, batch)
-        jax.block_until_ready((kv, out))
+        jax.block_until_ready((kv, out))  # type: ignore[no-untyped-call]
         seconds[text].append(time.perf_counter() - start)
 
     print(f"{'D,G,BQ':>10} {'min ms':>9} {'median ms':>9} {'tok/s':>8} {'roofline':>8}")
