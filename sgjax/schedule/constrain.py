@@ -2,7 +2,8 @@
 
 Imports types, tokens, fsm and its neighbours. It advances the grammar, ends what is complete, and
 appends forced text (paper, section 3.2); a jump makes the next step's extend longer and nothing
-else. Where a jump replaces tokens (mode `retokenize`), their K/V is dropped.
+else. Where a jump replaces tokens (mode `retokenize`), their K/V is dropped; what it holds back is
+left in `Sequence.held` for `schedule.guess`.
 """
 
 from collections.abc import Sequence as Tokens

@@ -53,7 +53,12 @@ class SimExecutor:
         """Return the script's answers to the step."""
         plan, cost_s = ticket
         X = sum(len(row.targets) for row in plan.rows if row.logprob_from >= 0)
-        tokens = [self._script(seq) for row in plan.rows for seq in row.sampled]
+        tokens: list[int] = []
+        for row in plan.rows:
+            if row.sample:
+                tokens.append(self._script(row.seq))
+                if row.guesses:
+                    tokens.extend(map(self._script, row.guesses))
         B = len(tokens)
         return StepOutput(
             next_token=np.array(tokens, np.int32),
