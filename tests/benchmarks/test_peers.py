@@ -1,7 +1,9 @@
 """benchmarks/peers.py: every engine is asked the same, and none is dropped in silence."""
 
+import importlib
 import shutil
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -134,3 +136,40 @@ def test_peers_that_read_text_cut_it_as_sgjax_does(tmp_path):
         ids = written.encode(text, add_special_tokens=False).ids
         assert ids == ours.encode(text)
         assert written.decode(ids, skip_special_tokens=False) == ours.decode(ids)
+
+
+class ByteVocabulary:
+    """A vocabulary of bytes, in llama.cpp's words; 0 ends a text."""
+
+    def __init__(self, model, **options):
+        pass
+
+    def detokenize(self, ids, special):
+        return bytes(ids)
+
+    def tokenize(self, text, add_bos, special):
+        return list(text)
+
+    def token_eos(self):
+        return 0
+
+
+def test_peers_of_texts_go_on_behind_an_end_token_until_they_said_enough(monkeypatch):
+    library = types.SimpleNamespace(Llama=ByteVocabulary, __version__="1")
+    monkeypatch.setitem(sys.modules, "llama_cpp", library)
+    monkeypatch.delitem(sys.modules, "remote.text", raising=False)
+    text = importlib.import_module("remote.text")
+    says = b"Hi.\0So\0\0on and on"
+    asked = []
+
+    def answer(prompt, most):
+        asked.append((prompt, most))
+        said = says[len(prompt) - len("you: ") :]
+        return said[: min(most, said.index(b"\0") if b"\0" in said else most)].decode()
+
+    peer = text.TextPeer(answer, "model.gguf", {})
+    prompt = list(b"you: ")
+    assert peer.generate([prompt, prompt], 11) == [list(says[:11])] * 2
+    assert asked[:3] == [("you: ", 11), ("you: Hi.", 8), ("you: Hi.\0", 7)]
+    assert peer.about() == {"llama-cpp-python": "1"}
+    del sys.modules["remote.text"]

@@ -56,6 +56,8 @@ def hf_folder(source: Path, dtype: str, cache: Path) -> Path:
 def tokenizer_folder(source: Path, cache: Path) -> Path:
     """Return a Hugging Face folder of a GGUF file's byte-level tokenizer, written on first use.
 
+    It names no token that begins a text, so that nobody puts one before ids that are complete.
+
     Args:
         source: the GGUF file.
         cache: folder to write into.
@@ -72,16 +74,11 @@ def tokenizer_folder(source: Path, cache: Path) -> Path:
         backend = tokenizers.Tokenizer.from_str(tokenizer_from_gguf(metadata).rules())
         backend.decoder = tokenizers.decoders.ByteLevel()
         backend.save(str(target / "tokenizer.json"))
-        pieces = metadata["tokenizer.ggml.tokens"]
-        special = {
-            f"{name}_token": pieces[metadata[f"tokenizer.ggml.{name}_token_id"]]
-            for name in ("bos", "eos")
-            if f"tokenizer.ggml.{name}_token_id" in metadata
-        }
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast", **special}
+        end = metadata["tokenizer.ggml.tokens"][metadata["tokenizer.ggml.eos_token_id"]]
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end}
         (target / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
 
-    return _once(cache / f"{source.stem}-tokenizer", write)
+    return _once(cache / f"{source.stem}-tokenizer-no-bos", write)
 
 
 def gguf_file(source: Path, dtype: str, cache: Path) -> Path:

@@ -1,6 +1,8 @@
 """Peers that take text, one program after another, on llama.cpp.
 
-Prompts are turned into text and answers back into ids.
+Prompts are turned into text and answers back into ids. Nothing else may stand before a prompt (no
+token that begins a text: the ids hold it where the model wants one), and where an engine ends an
+answer early, it goes on behind the end token, so that all peers compute the same number of tokens.
 """
 
 import time
@@ -12,7 +14,7 @@ from remote.base import Decoded, Outputs, Prompts
 CONTEXT = 2048
 
 Answer = Callable[[str, int], str]
-"""Return what follows a text, so many tokens of it."""
+"""Return what follows a text, at most so many tokens of it; nothing where an end token follows."""
 
 
 class TextPeer:
@@ -52,6 +54,10 @@ class TextPeer:
         return 0
 
     def _one(self, prompt: list[int], new: int) -> list[int]:
-        text = self._vocabulary.detokenize(prompt, special=True).decode("utf-8", "replace")
-        answer = self._answer(text, new)
-        return self._vocabulary.tokenize(answer.encode(), add_bos=False, special=True)
+        ids: list[int] = []
+        while len(ids) < new:
+            text = self._vocabulary.detokenize([*prompt, *ids], special=True)
+            answer = self._answer(text.decode("utf-8", "replace"), new - len(ids))
+            said = self._vocabulary.tokenize(answer.encode(), add_bos=False, special=True)
+            ids += said or [self._vocabulary.token_eos()]
+        return ids[:new]
