@@ -1,7 +1,7 @@
 """From a tree of regular operations to the minimal automaton over characters.
 
-HOST. Imports numpy, charset, parse's tree and kernels. Characters that a pattern never tells apart
-are one class, so an automaton is an array i32[S, C] with few columns. This is the paper's
+HOST. Imports numpy, charset, parse's tree, size and kernels. Characters that a pattern never tells
+apart are one class, so an automaton is an array i32[S, C] with few columns. This is the paper's
 character-level FSM; `utf8.py` makes the byte automaton out of it.
 """
 
@@ -17,6 +17,7 @@ from sgjax.errors import GrammarError
 from sgjax.fsm.charset import MAX_CODE_POINT, SURROGATES, CharSet
 from sgjax.fsm.kernels import Bools, Budget, Ints, Kernels, Nfa
 from sgjax.fsm.parse import Alt, Both, Cat, Chars, Members, Node, Repeat, Without
+from sgjax.fsm.size import check_size
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def build_char_dfa(tree: Node, kernels: Kernels, budget: Budget) -> CharDfa:
     Raises:
         GrammarError: nothing matches, or a budget is used up.
     """
+    check_size(tree, budget)
     alphabet = build_alphabet(_charsets(tree))
     builder = _Builder(alphabet, kernels, budget, time.monotonic() + budget.max_s)
     trans, accepting = builder.dfa(tree)

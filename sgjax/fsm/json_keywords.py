@@ -3,6 +3,7 @@
 HOST. Imports errors.
 """
 
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +22,9 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
                "propertyNames", "minProperties", "maxProperties"),
     "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
 }  # fmt: skip
+
+_MAX_DIGITS = 400
+"""More than any double has before the point; a schema of a few characters may ask for billions."""
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
@@ -63,6 +67,43 @@ def has_type(value: Any, types: list[str]) -> bool:
     return ("array" if isinstance(value, list) else "object") in types
 
 
+def count_of(schema: dict[str, Any], keyword: str) -> int | None:
+    """Return the value of a keyword that counts something; None where it is not given.
+
+    Raises:
+        GrammarError: it is no count.
+    """
+    if keyword not in schema:
+        return None
+    value = schema[keyword]
+    is_count = isinstance(value, int | Decimal) and not isinstance(value, bool)
+    if not is_count or value < 0 or value != int(value):
+        raise GrammarError(
+            f"json_schema keyword {keyword!r} must be a count, 0 or more; got {value!r:.60}"
+        )
+    return int(value)
+
+
+def number_given(schema: dict[str, Any], keyword: str) -> Decimal | None:
+    """Return the value of a keyword that is a number, exactly; None where it is not given.
+
+    Raises:
+        GrammarError: it is no number, or has more digits than any use of it.
+    """
+    if keyword not in schema:
+        return None
+    value = schema[keyword]
+    if not isinstance(value, int | Decimal) or isinstance(value, bool):
+        raise GrammarError(f"json_schema keyword {keyword!r} must be a number; got {value!r:.60}")
+    number = Decimal(value)
+    if max(number.adjusted(), -int(number.as_tuple().exponent)) > _MAX_DIGITS:
+        raise GrammarError(
+            f"json_schema keyword {keyword!r} is supported up to {_MAX_DIGITS} digits before and "
+            "behind the point; round it"
+        )
+    return number
+
+
 def equal(a: Any, b: Any) -> bool:
     """Return whether two values are the same in JSON, where true is not 1."""
     return a == b and isinstance(a, bool) == isinstance(b, bool)
@@ -76,9 +117,16 @@ def is_idle(keyword: str, value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return a value with `Decimal` numbers as Python's own."""
+    """Return a value with `Decimal` numbers as Python's own.
+
+    Raises:
+        GrammarError: one is beyond them.
+    """
     if isinstance(value, Decimal):
-        return float(value)
+        number = float(value)
+        if not math.isfinite(number):
+            raise GrammarError(f"json_schema: {value:.3e} is beyond a double; write it otherwise")
+        return number
     if isinstance(value, list):
         return [plain(v) for v in value]
     if isinstance(value, dict):

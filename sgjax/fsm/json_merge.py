@@ -27,7 +27,9 @@ def merge(a: Any, b: Any) -> Any:
     if b is True or b == {}:
         return a
     out = dict(a)
-    _close(a, b)
+    for one, other in ((a, b), (b, a)):
+        _check_properties(one, other)
+        _check_items(one, other)
     for key, value in b.items():
         if key not in out or out[key] == value:
             out[key] = value
@@ -42,9 +44,14 @@ def merge(a: Any, b: Any) -> Any:
             out[key] = list(dict.fromkeys([*out[key], *value]))
         elif key == "enum":
             out[key] = [v for v in out[key] if v in value]
+        elif key in _UPPER + _LOWER and isinstance(value, bool) != isinstance(out[key], bool):
+            raise GrammarError(
+                f"json_schema keyword {key!r} is once a number and once a boolean (draft 4) for "
+                "one value; write it in one way"
+            )
         elif key in _UPPER and not isinstance(value, bool):
             out[key] = min(out[key], value)
-        elif key in _LOWER and not isinstance(value, bool):
+        elif key in _LOWER or key in _UPPER:  # of two booleans the stricter one is right, too
             out[key] = max(out[key], value)
         elif key in ("items", "additionalProperties", "propertyNames"):
             out[key] = merge(out[key], value)
@@ -114,16 +121,29 @@ def _objects_differ(a: Schema, b: Schema, inline: Callable[[Any], Any], depth: i
     return False
 
 
-def _close(a: Schema, b: Schema) -> None:
-    """Refuse to merge objects of which one forbids what only the other lists."""
-    for one, other in ((a, b), (b, a)):
-        if one.get("additionalProperties", True) in (True, {}):
-            continue
-        mine = one.get("properties", {})
-        if any(name not in mine for name in other.get("properties", {})):
+def _check_properties(one: Schema, other: Schema) -> None:
+    """Refuse to merge objects of which one says of unlisted ones what the other lists."""
+    if one.get("additionalProperties", True) in (True, {}):
+        return
+    if any(
+        part is not False and name not in one.get(keyword, {})
+        for keyword in ("properties", "patternProperties")
+        for name, part in other.get(keyword, {}).items()
+    ):
+        raise GrammarError(
+            "json_schema keyword 'additionalProperties' beside allOf, anyOf, oneOf or $ref "
+            "that list other properties is not supported; list all in one place"
+        )
+
+
+def _check_items(one: Schema, other: Schema) -> None:
+    """Refuse to merge arrays of which one says of all items what the other says of the later."""
+    for keyword in ("prefixItems", "items"):
+        first = one.get(keyword)
+        if isinstance(first, list) and first != other.get(keyword) and "items" in other:
             raise GrammarError(
-                "json_schema keyword 'additionalProperties' beside allOf, anyOf, oneOf or $ref "
-                "that list other properties is not supported; list all in one place"
+                f"json_schema keyword {keyword!r} as a list beside allOf, anyOf, oneOf or $ref "
+                "that speak of other items is not supported; list all in one place"
             )
 
 

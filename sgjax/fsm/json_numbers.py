@@ -1,6 +1,6 @@
 """Numbers of JSON schemas as trees of regular operations: ranges and decimal places.
 
-HOST. Imports json_text, json_merge's Schema, parse and errors.
+HOST. Imports json_text, json_keywords, json_merge's Schema, parse and errors.
 """
 
 import math
@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from sgjax.errors import GrammarError
+from sgjax.fsm.json_keywords import number_given
 from sgjax.fsm.json_merge import Schema
 from sgjax.fsm.json_text import NOTHING, alt, cat, optional, text
 from sgjax.fsm.parse import ANYTHING, EMPTY, Alt, Both, Cat, Chars, Node, Repeat, Without, parse
@@ -85,6 +86,8 @@ def _same_length(low: str, high: str) -> Node:
     """Return the digit strings between two of one length, both included."""
     if not low:
         return EMPTY
+    if not low.strip("0") and not high.strip("9"):  # without it, each digit would double the rest
+        return Repeat(DIGIT, len(low), len(low))
     if low[0] == high[0]:
         return cat([text(low[0]), _same_length(low[1:], high[1:])])
     rest = len(low) - 1
@@ -123,9 +126,9 @@ def _at_most(bound: Decimal, is_open: bool) -> Node:
 
 
 def _split(value: Decimal) -> tuple[int, str]:
-    whole = math.floor(value)
-    digits = format(value - whole, "f").partition(".")[2].rstrip("0")
-    return whole, digits
+    """Return the whole part and the decimals of a value >= 0, exactly."""
+    whole, _, decimals = format(value, "f").partition(".")
+    return int(whole), decimals.rstrip("0")
 
 
 def number_of(kind: str, schema: Schema) -> Node:
@@ -142,15 +145,14 @@ def number_of(kind: str, schema: Schema) -> Node:
     high, open_high = _bound(schema, "maximum", "exclusiveMaximum", min)
     places: int | None = None
     zeros = 0
-    if "multipleOf" in schema:
-        step = Decimal(schema["multipleOf"])
-        sign, digits, exponent = step.normalize().as_tuple()
-        if sign or digits != (1,):
+    step = number_given(schema, "multipleOf")
+    if step is not None:
+        sign, digits, _ = step.as_tuple()
+        if sign or digits[:1] != (1,) or any(digits[1:]):
             raise GrammarError(
                 f"json_schema keyword 'multipleOf' is supported for powers of ten, got {step}"
             )
-        assert isinstance(exponent, int)
-        places, zeros = max(-exponent, 0), max(exponent, 0)
+        places, zeros = max(-step.adjusted(), 0), max(step.adjusted(), 0)
     if kind == "integer" or zeros or places == 0:
         least = None if low is None else _whole(low, up=True, is_open=open_low)
         most = None if high is None else _whole(high, up=False, is_open=open_high)
@@ -160,20 +162,23 @@ def number_of(kind: str, schema: Schema) -> Node:
 
 def _bound(schema: Schema, name: str, exclusive: str, tighter: Any) -> tuple[Decimal | None, bool]:
     """Return the bound of one side and whether it is excluded; draft 4 has a boolean for that."""
-    closed, opened = schema.get(name), schema.get(exclusive)
-    if isinstance(opened, bool):
-        return (None if closed is None else Decimal(closed)), opened and closed is not None
+    closed = number_given(schema, name)
+    if isinstance(schema.get(exclusive), bool):
+        if closed is None and schema[exclusive]:
+            raise GrammarError(
+                f"json_schema keyword {exclusive!r}: true needs {name!r} beside it; give the bound"
+            )
+        return closed, schema[exclusive]
+    opened = number_given(schema, exclusive)
     if opened is None:
-        return (None if closed is None else Decimal(closed)), False
+        return closed, False
     if closed is None or tighter(closed, opened) == opened:
-        return Decimal(opened), True
-    return Decimal(closed), False
+        return opened, True
+    return closed, False
 
 
 def _whole(value: Decimal, up: bool, is_open: bool) -> int:
-    floor = int(value // 1)
-    if value < 0 and value % 1:
-        floor -= 1
+    floor = math.floor(value)
     exact = value == floor
     if up:
         return floor + 1 if not exact or is_open else floor

@@ -19,6 +19,7 @@ from sgjax.fsm.json_keywords import (
     TYPES,
     VALIDATING,
     WIDE_FORMATS,
+    count_of,
     equal,
     has_type,
     is_idle,
@@ -74,9 +75,11 @@ def schema_to_tree(source: str, style: JsonStyle) -> Node:
         GrammarError: the schema is broken, or uses what cannot be honoured; the message names it.
     """
     try:
-        schema = json.loads(source, parse_float=Decimal)
+        schema = json.loads(source, parse_float=Decimal, parse_constant=_no_number)
     except ValueError as error:
         raise GrammarError(f"json_schema is not valid JSON: {error}; give its JSON text") from None
+    except RecursionError:
+        raise GrammarError("json_schema is nested too deeply; simplify it") from None
     try:
         return _Converter(schema, style).value(schema, ())
     except RecursionError:
@@ -85,6 +88,10 @@ def schema_to_tree(source: str, style: JsonStyle) -> Node:
         if isinstance(error, GrammarError):
             raise
         raise GrammarError(f"json_schema is malformed: {error}; check it") from None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 class _Converter:
@@ -108,6 +115,7 @@ class _Converter:
             schema: a schema in plain Python.
             path: the references on the way here, to find recursion.
         """
+        self._refs.count_parts()
         if schema is True or schema == {}:
             return self._anything(self._style.depth)
         if schema is False:
@@ -117,6 +125,7 @@ class _Converter:
         for keyword in REFUSED:
             if keyword in schema and not is_idle(keyword, schema[keyword]):
                 raise GrammarError(f"json_schema keyword {keyword!r} is not supported; remove it")
+        self._refs.check_resource(schema)
         if "$ref" in schema:
             return self._reference(schema, path)
         schema = dict(schema)
@@ -184,6 +193,7 @@ class _Converter:
         values = schema["enum"] if "enum" in schema else [schema["const"]]
         if not isinstance(values, list):
             raise GrammarError("json_schema keyword 'enum' must be a list")
+        self._refs.count_parts(len(values))
         if "enum" in schema and "const" in schema:
             values = [v for v in values if equal(v, schema["const"])]
         rest = {k: v for k, v in schema.items() if k not in ("enum", "const")}
@@ -216,9 +226,9 @@ class _Converter:
 
     def _string(self, schema: Schema) -> Node:
         parts = []
-        low, high = schema.get("minLength", 0), schema.get("maxLength")
+        low, high = count_of(schema, "minLength") or 0, count_of(schema, "maxLength")
         if low or high is not None:
-            parts.append(jt.any_string(int(low), None if high is None else int(high)))
+            parts.append(jt.any_string(low, high))
         if "pattern" in schema:
             parts.append(jt.string(parse_search(schema["pattern"])))
         name = schema.get("format")
@@ -238,12 +248,12 @@ class _Converter:
         items, first = schema.get("items", True), schema.get("prefixItems", [])
         if isinstance(items, list):  # up to draft 2019-09
             items, first = schema.get("additionalItems", True), items
-        low, high = int(schema.get("minItems", 0)), schema.get("maxItems")
+        low, high = count_of(schema, "minItems") or 0, count_of(schema, "maxItems")
         fixed = [self.value(s, path) for s in first]
         rest = jt.NOTHING if items is False else self.value(items, path)
         most = len(fixed) if rest == jt.NOTHING else None
         if high is not None:
-            most = int(high) if most is None else min(int(high), most)
+            most = high if most is None else min(high, most)
         if most is not None and low > most:
             return jt.NOTHING
         tail = self._items_after(fixed, rest, low, most, 0)
@@ -267,7 +277,8 @@ class _Converter:
         known: Schema = schema.get("properties", {})
         required = list(schema.get("required", []))
         for keyword in ("minProperties", "maxProperties"):
-            if keyword in schema and not self._holds(keyword, schema):
+            bound = count_of(schema, keyword)
+            if bound is not None and not self._holds(keyword, bound, schema):
                 raise GrammarError(f"json_schema keyword {keyword!r} is not supported here")
         patterns: Schema = schema.get("patternProperties", {})
         pairs: list[tuple[Node, bool]] = []
@@ -275,12 +286,12 @@ class _Converter:
             for pattern, also in patterns.items():
                 if matches_text(parse_search(pattern), name):
                     part = merge(self._refs.inline(part, path), self._refs.inline(also, path))
-            pairs.append((self._pair(name, self.value(part, path)), name in required))
+            self._add_pair(pairs, schema, name, self.value(part, path))
         extra = self._extra(schema, path)
         for name in required:
             if name not in known:
                 part = self._unlisted(name, schema, path)
-                pairs.append((self._pair(name, self.value(part, path)), True))
+                self._add_pair(pairs, schema, name, self.value(part, path))
         keys = [*known, *(n for n in required if n not in known)]
         more = self._more(extra, keys, schema)
         return jt.cat(
@@ -293,8 +304,21 @@ class _Converter:
             ]
         )
 
-    def _pair(self, name: str, value: Node) -> Node:
-        return Cat((jt.string(jt.text(name)), self._colon, value))
+    def _add_pair(
+        self, pairs: list[tuple[Node, bool]], schema: Schema, name: str, value: Node
+    ) -> None:
+        """Add a property; what can have no value, or not this name, is there only if it must."""
+        needed = name in schema.get("required", [])
+        allowed = schema.get("propertyNames", True)
+        if allowed is not True:
+            fits = matches_text(self._name(allowed), json.dumps(name, ensure_ascii=False))
+            value = value if fits else jt.NOTHING
+        if needed or value != jt.NOTHING:
+            pairs.append((Cat((jt.string(jt.text(name)), self._colon, value)), needed))
+
+    def _name(self, schema: Any) -> Node:
+        """Return the texts of the names that `propertyNames` allows."""
+        return self.value(merge({"type": "string"}, self._refs.inline(schema)), ())
 
     def _unlisted(self, name: str, schema: Schema, path: tuple[str, ...]) -> Any:
         """Return the schema of a required property that `properties` does not list."""
@@ -337,15 +361,13 @@ class _Converter:
                 names = Without(names, jt.alt([jt.text(key) for key in keys]))
             spelt = jt.string(names)
             if allowed is not None:
-                spelt = Both(
-                    spelt, self.value(merge({"type": "string"}, self._refs.inline(allowed)), ())
-                )
+                spelt = Both(spelt, self._name(allowed))
             ways.append(Cat((spelt, self._colon, value)))
         return jt.alt(ways) if ways else None
 
-    def _holds(self, keyword: str, schema: Schema) -> bool:
+    def _holds(self, keyword: str, bound: int, schema: Schema) -> bool:
         """Return whether a bound on the number of properties is met whatever is generated."""
-        needed, bound = len(set(schema.get("required", []))), int(schema[keyword])
+        needed = len(set(schema.get("required", [])))
         if keyword == "minProperties":
             return needed >= bound
         closed = schema.get("additionalProperties") is False or schema.get("properties")

@@ -45,6 +45,8 @@ def string(values: Node) -> Node:
 
 def any_string(low: int = 0, high: int | None = None) -> Node:
     """Return the JSON texts of the strings of some lengths, counted in characters."""
+    if high is not None and low > high:
+        return NOTHING
     return string(Repeat(Chars(_ALL), low, high))
 
 

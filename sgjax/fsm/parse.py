@@ -136,8 +136,6 @@ def _parse(pattern: str, flags: int, is_search: bool) -> Node:
     try:
         tree = _parser.parse(pattern, flags)
         flags = tree.state.flags
-        if flags & re.ASCII and flags & re.UNICODE:
-            raise GrammarError("the inline flag (?u) needs the option `unicode: true`; set it")
         converter = _Converter(flags, ends_strictly=is_search)
         if is_search:
             return _resolve(Cat((converter.unanchored(tree), ANYTHING)), EMPTY)
@@ -148,6 +146,11 @@ def _parse(pattern: str, flags: int, is_search: bool) -> Node:
         raise GrammarError(f"regex {_short(pattern)} is nested too deeply; simplify it") from None
     except GrammarError as error:
         raise GrammarError(f"regex {_short(pattern)}: {error}") from None
+    except ValueError as error:  # inline flags that contradict each other, or ours
+        raise GrammarError(
+            f"regex {_short(pattern)}: {error}; classes are ASCII's "
+            "unless the option `unicode: true` is set"
+        ) from None
 
 
 class _Converter:

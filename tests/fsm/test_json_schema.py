@@ -10,7 +10,9 @@ from sgjax.fsm.automaton import build_char_dfa
 from sgjax.fsm.cache import GrammarCache, GrammarCompiler
 from sgjax.fsm.json_schema import JsonStyle, schema_to_tree
 from sgjax.fsm.kernels import Budget
+from sgjax.fsm.parse import parse
 from sgjax.fsm.portable import PortableKernels
+from sgjax.fsm.size import check_size
 from sgjax.fsm.spec import GrammarSpec
 from sgjax.fsm.utf8 import build_byte_dfa
 from sgjax.fsm.vocabulary import unpack_ids
@@ -55,6 +57,25 @@ SCHEMAS = [
     {"type": "object", "required": ["free"], "additionalProperties": {"type": "null"}},
     {},
 ]  # fmt: skip
+
+
+NAMED = {
+    "type": "object",
+    "properties": {"b": {"type": "null"}},
+    "propertyNames": {"pattern": "^a"},
+    "additionalProperties": {"type": "integer"},
+}
+
+
+def doubling(keyword):
+    """Return a schema in which 30 references unfold into 2**30 parts."""
+    defs = {
+        f"d{i}": {keyword: {k: {"$ref": f"#/$defs/d{i + 1}"} for k in "ab"}}
+        if keyword == "properties"
+        else {keyword: [{"$ref": f"#/$defs/d{i + 1}"}] * 2}
+        for i in range(30)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": defs | {"d30": {"type": "null"}}}
 
 
 def language(schema, style=JsonStyle("fixed")):  # noqa: B008 - frozen
@@ -113,6 +134,23 @@ def test_every_text_is_valid(index, whitespace) -> None:
         ({"type": "number", "multipleOf": 0.01, "maximum": -3}, -2.99, False),
         ({"type": "array"}, [], True),
         (False, 1, False),
+        (NAMED, {"a1": 2}, True),
+        (NAMED, {"b": None}, False),
+        (NAMED, {"a1": 2, "b": None}, False),
+        ({"type": "number", "multipleOf": 1e-30, "minimum": 0}, 0.5, True),
+        ({"type": "integer", "minimum": -(10**90), "maximum": 10**90}, 10**90, True),
+        ({"type": "integer", "minimum": -(10**90), "maximum": 10**90}, 10**90 + 1, False),
+        (
+            {
+                "allOf": [
+                    {"minimum": 3, "exclusiveMinimum": False},
+                    {"minimum": 3, "exclusiveMinimum": True},
+                ],
+                "type": "integer",
+            },
+            3,
+            False,
+        ),
     ],
 )
 def test_values_fit_or_not(schema, value, fits) -> None:
@@ -178,6 +216,28 @@ def test_decimal_ranges_are_exact(open_low) -> None:
         ({"allOf": [{"pattern": "a"}, {"pattern": "b"}]}, "pattern"),
         ({"type": "string", "maxLength": 10**9}, "max_states"),
         ([1], "schema must be"),
+        ({"type": "string", "minLength": 2.5}, "minLength"),
+        ({"type": "string", "maxLength": True}, "maxLength"),
+        ({"type": "array", "minItems": "2"}, "minItems"),
+        ({"type": "object", "maxProperties": -1}, "maxProperties"),
+        ({"type": "integer", "minimum": "3"}, "minimum"),
+        ({"type": "number", "exclusiveMinimum": True}, "exclusiveMinimum"),
+        ({"type": "number", "multipleOf": "a"}, "multipleOf"),
+        ({"type": "number", "multipleOf": 10**500}, "multipleOf"),
+        ({"type": "string", "minLength": 5, "maxLength": 3}, "matches no text"),
+        ({"$ref": "#/items/5", "items": [{}]}, "no '#/items/5'"),
+        ({"$ref": "#/items/x", "items": [{}]}, "no '#/items/x'"),
+        ({"allOf": [{"items": {"minimum": 2}}, {"prefixItems": [{"const": 1}]}]}, "prefixItems"),
+        ({"allOf": [{"additionalProperties": {"type": "null"}},
+                    {"patternProperties": {"^a": {"type": "string"}}}]}, "additionalProperties"),
+        ({"properties": {"a": {"$id": "x", "$ref": "#/$defs/b", "$defs": {"b": {}}}}}, "id"),
+        ({"properties": {"b": {}}, "required": ["b"], "propertyNames": {"pattern": "^a"}},
+         "matches no text"),
+        ({"allOf": [{"maximum": 7, "exclusiveMaximum": True}, {"exclusiveMaximum": 5}]},
+         "exclusiveMaximum"),
+        (doubling("properties"), "unfolds"),
+        (doubling("oneOf"), "oneOf"),
+        ({"enum": [f"v{i}" for i in range(30_000)]}, "unfolds"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_honoured_is_refused_by_name(schema, named) -> None:
@@ -185,9 +245,36 @@ def test_what_cannot_be_honoured_is_refused_by_name(schema, named) -> None:
         language(schema)
 
 
-def test_a_broken_schema_text_is_refused() -> None:
-    with pytest.raises(GrammarError, match="not valid JSON"):
-        schema_to_tree("{", JsonStyle())
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        ('{"minimum": NaN}', "NaN is no number"),
+        ('{"maximum": -Infinity}', "Infinity is no number"),
+        ('{"minimum": 1e999999999}', "minimum"),
+        ('{"multipleOf": 1e-999999999}', "multipleOf"),
+        ('{"const": 1e400}', "beyond a double"),
+        ('{"const": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
+        ('{"items": ' * 3_000 + "{}" + "}" * 3_000, "nested too deeply"),
+    ],
+)
+def test_a_broken_schema_text_is_refused(text, said) -> None:
+    with pytest.raises(GrammarError, match=said):
+        schema_to_tree(text, JsonStyle())
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        parse("((a{0,100}){0,100}){0,100}"),
+        parse("(?=(b{900}){900})a|c{1,300000}"),
+        schema_to_tree('{"type": "string", "minLength": 1000000}', JsonStyle()),
+    ],
+)
+def test_hopeless_sizes_are_refused_before_anything_is_built(tree) -> None:
+    with pytest.raises(GrammarError, match=r"more than 200000 states.*grammar\.max_states"):
+        check_size(tree, Budget())
 
 
 def test_extra_properties_cannot_pass_for_listed_ones() -> None:

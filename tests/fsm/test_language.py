@@ -115,6 +115,7 @@ def test_corner_cases(pattern, yes, no) -> None:
         ("a(?!a)a", "matches no text"),
         ("((a{0,1000}){0,1000}){0,1000}", "max_states"),
         ("(" * 3000 + ")" * 3000, "deep"),
+        (r"(?u)\w", "unicode: true"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(pattern, named) -> None:
