@@ -164,7 +164,8 @@ class SamplingParams:
             if value is None:
                 continue
             if key == "stop":
-                value = (value,) if isinstance(value, str) else _as_tuple(key, value)
+                texts = "a text or a list of texts"
+                value = (value,) if isinstance(value, str) else _as_tuple(key, value, texts)
             elif key in ("stop_token_ids", "choices"):
                 value = (value,) if isinstance(value, int) else _as_tuple(key, value)
             elif key == "logit_bias":
@@ -244,10 +245,10 @@ def _has_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _as_tuple(name: str, value: object) -> tuple[Any, ...]:
+def _as_tuple(name: str, value: object, allowed: str = "a list") -> tuple[Any, ...]:
     if isinstance(value, list | tuple | set | frozenset):
         return tuple(value)
-    raise ConfigError(f"sampling parameter {name}={value!r} is not allowed; it must be a list")
+    raise ConfigError(f"sampling parameter {name}={value!r} is not allowed; it must be {allowed}")
 
 
 def _as_pairs(name: str, value: object) -> tuple[tuple[int, Any], ...]:

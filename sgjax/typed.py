@@ -79,8 +79,13 @@ def _explain(kind: Any, error: dict[str, Any]) -> str:
         tag, allowed = error["ctx"]["tag"], error["ctx"]["expected_tags"]
         names = [name.strip(" '") for name in allowed.split(",")]
         return f"{place}: unknown type {tag!r}; {nearest(tag, names)}"
-    if error["type"] == "union_tag_not_found":
-        return f"{place}: got {error['input']!r}, but an object with a 'type' key is needed"
+    if error["type"] in ("union_tag_not_found", "model_attributes_type"):
+        given = error["input"]
+        example = f", as {{type: {given}}}" if isinstance(given, str) else ""
+        return f"{place}: got {given!r}, but an object with a 'type' key is needed{example}"
+    if error["type"] == "value_error":  # one of our own, which names key, value and remedy
+        said = str(error["ctx"]["error"])
+        return f"{place}: {said}" if shown else said
     return f"{place}: got {error['input']!r}; {error['msg']}"
 
 

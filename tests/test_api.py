@@ -267,3 +267,21 @@ def test_what_running_tracing_and_compiling_give() -> None:
     assert (usage.requests, usage.prompt_tokens, usage.completion_tokens) == (1, 2, 3)
     usage.reset()
     assert (usage.requests, usage.prompt_tokens, usage.completion_tokens) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"policy": "lpm"}, r"policy: got 'lpm', but an object .* is needed, as \{type: lpm\}$"),
+        ({"policy": 3}, "policy: got 3, but an object with a 'type' key is needed$"),
+        ({"cache": {"keep": 0.5}}, "cache: .* but an object with a 'type' key is needed$"),
+        ({"page_size": 0}, "engine config: page_size=0 is not allowed; it must be at least 1$"),
+        (
+            {"executor": {"type": "sim", "hardware": "a10g", "tensor": 0}},
+            "engine config: executor: tensor=0 is not allowed; it must be >= 1$",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_answered_with_what_to_write(settings, says) -> None:
+    with pytest.raises(sgl.ConfigError, match=says):
+        sgl.Engine(**settings)

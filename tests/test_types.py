@@ -61,7 +61,7 @@ def test_a_request_pickles() -> None:
         ({"logit_bias": [(1, 2.0), (1, 3.0)]}, "twice"),
         ({"seed": -1}, "seed"),
         ({"seed": 2**64}, "seed"),
-        ({"stop": b"ab"}, "stop"),
+        ({"stop": b"ab"}, "a text or a list of texts"),
         ({"stop": "\ud800"}, "surrogate"),
         ({"stop_token_ids": [True]}, "stop_token_ids"),
         ({"ignore_eos": 1}, "ignore_eos"),
