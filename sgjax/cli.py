@@ -99,6 +99,9 @@ def run(
     file = None if everything or not given else Path(given.pop(0))
     if not everything and file is None:
         raise typer.BadParameter("give an experiment's file, or --all")
+    if wrong := [word for word in given if "=" not in word]:
+        files = "no file (but --folder DIR)" if everything else "one file"
+        raise typer.BadParameter(f"{wrong[0]!r}: give {files}, and all else as KEY=VALUE")
     if not everything and (folder, budget) != (None, None):
         raise typer.BadParameter("--folder and --budget go with --all")
     if peer and not peers:

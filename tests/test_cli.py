@@ -86,6 +86,8 @@ def test_debug_shows_where_an_error_arose(invoke):
         ["no-such-command"],
         ["run", "--no-such-option"],
         ["run", QUICKSTART, "--budget", "3"],
+        ["run", QUICKSTART, QUICKSTART],
+        ["run", "--all", QUICKSTART],
     ],
 )
 def test_wrong_usage_is_exit_code_2(invoke, arguments):
