@@ -62,7 +62,8 @@ class ScriptedBackend(Backend):
         script: a function of the call; or a mapping from variable names to an answer, a list of
             answers (given out in order) or a function of the call; or a list of answers for all
             calls in order. A gen's answer is what a model would write, cut at the call's stops and
-            length; a select's answer is one of its choices. An exception is a failure.
+            length; whether it keeps to the call's constraint is the script's affair. A select's
+            answer is one of its choices. An exception is a failure.
         chat: name or source of a chat template.
         hold: answer nothing until `release_answers` is called.
         continues_messages: False refuses generations within a begun message, as chat APIs do.
