@@ -38,6 +38,8 @@ from sgjax.tokens.gguf import tokenizer_from_gguf
 
 OURS = {"page_size": 16, "max_running": 32, "kv_tokens": 40_000, "max_context_len": 2048}
 """sgjax's settings: as many sequences as the largest batch, room for them all."""
+NATIVE = {**OURS, "attention": "cpu_native", "page_size": 8}
+"""With the C++ kernels small pages cost nothing, and prompts share prefixes in whole pages."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,8 @@ def as_it_is(source: Path, dtype: str, cache: Path) -> Path:
 
 ENGINES = {
     "sgjax": Engine("sgjax", as_it_is, {**OURS, "attention": "cpu"}),
-    "sgjax_native": Engine("sgjax", as_it_is, {**OURS, "attention": "cpu_native"}),
-    "sgjax_int8": Engine(
-        "sgjax", as_it_is, {**OURS, "attention": "cpu_native", "weights": {"type": "int8"}}
-    ),
+    "sgjax_native": Engine("sgjax", as_it_is, NATIVE),
+    "sgjax_int8": Engine("sgjax", as_it_is, {**NATIVE, "weights": {"type": "int8"}}),
     **{
         name: Engine(peer.module, FORMS[peer.reads], peer.options)
         for name, peer in PEERS.items()

@@ -128,6 +128,13 @@ Phase normalized(const Kernels& k, const float* x, const float* scale, float eps
           }};
 }
 
+// Fetch what will be written: it lies a row of a matrix apart, which no processor foresees, and
+// arrives while a product is computed.
+void soon(const void* p, int64_t bytes) {
+  for (int64_t b = 0; b < bytes; b += 64)
+    __builtin_prefetch(static_cast<const char*>(p) + b, 1, 2);
+}
+
 // out = base + m * x, base being absent or [T, O].
 Phase added(const Kernels& k, const Matrix& m, const Panel& x, Tokens T, const float* base,
             float* out) {
@@ -136,6 +143,11 @@ Phase added(const Kernels& k, const Matrix& m, const Panel& x, Tokens T, const f
             float* y = results(kTokens * kRows);
             for (int64_t t = 0; t < T.n; t += kTokens) {
               const int64_t tokens = std::min(kTokens, T.n - t);
+              for (int64_t n = t; n < t + tokens; ++n) {
+                const int64_t at = T.at[n] * m.O + row;
+                soon(out + at, rows * sizeof(float));
+                if (base && base != out) soon(base + at, rows * sizeof(float));
+              }
               k.product(m, row, rows, x, t, tokens, y, rows);
               k.add(y, T.at + t, tokens, rows, base ? base + row : nullptr, out + row, m.O);
             }
@@ -157,6 +169,9 @@ void head(const Kernels& k, const Projection& p, int64_t row, int64_t D, const P
   float* y = results(kTokens * D);
   for (int64_t t = 0; t < T.n; t += kTokens) {
     const int64_t tokens = std::min(kTokens, T.n - t);
+    const int64_t size = p.wide ? 4 : 2;
+    for (int64_t n = t; n < t + tokens; ++n)
+      soon(static_cast<char*>(p.out) + (T.at[n] * p.m.O + row) * size, D * size);
     k.product(p.m, row, D, x, t, tokens, y, D);
     for (int64_t n = 0; n < tokens; ++n) {
       float* line = y + n * D;
