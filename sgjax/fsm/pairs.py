@@ -48,6 +48,7 @@ class CanonicalPairs:
         self._uniform = np.array([uniform for _, _, uniform in kinds], np.bool_)
         self._first_byte = np.array([data[0] if data else 0 for data in self._data], np.uint8)
         self._last_byte = np.array([data[-1] if data else 0 for data in self._data], np.uint8)
+        self._breaks = np.isin(self._first_byte, list(b"\r\n"))
         self._touching = _touching(self._data)
         self._merges = read_merges(tokenizer)
         self._known: dict[tuple[int, ...], bool] = {}
@@ -95,8 +96,8 @@ class CanonicalPairs:
         """Return bool[V], the tokens behind `tail` that then are all of the tail.
 
         White space, digits and marks are cut together with their like before them: of three spaces
-        and a word the last space goes with the word. So are marks with a space, and letters with
-        "'". And a boundary next to a character that is not
+        and a word the last space goes with the word. So are marks with a space or line breaks, and
+        letters with "'". And a boundary next to a character that is not
         whole yet is looked at when it is, unless no merge reaches over it.
         """
         if not tail:
@@ -114,6 +115,8 @@ class CanonicalPairs:
                 like = (self._first == kind) | (self._first == _COMBINING)
                 if kind == _SPACE:
                     like |= self._first == _MARK
+                elif kind == _MARK:
+                    like |= self._breaks
                 found = whole & ~(self._uniform & like)
             self._alone[byte, kind] = found
         return found
@@ -129,6 +132,8 @@ class CanonicalPairs:
             return np.zeros(self.num_ids, np.bool_)
         apart = ~self._touching[self._last_byte, self._first_byte[token]]
         firm = (last != _NOTHING) & (last != _SPACE) & (self._last_byte != ord("'"))
+        if self._breaks[token]:
+            firm &= last != _MARK
         found: Bools = apart & firm & ((last != first) | (last == _LETTER))
         return found
 
@@ -150,6 +155,8 @@ class CanonicalPairs:
                 asked = joined & whole & (self._first != _LETTER)
             else:
                 asked = (joined | (self._first == kind)) & whole
+                if kind == _MARK:  # later tokenizers put line breaks behind marks into their word
+                    asked |= self._breaks
             asked |= self._first == _COMBINING  # may become one character with what it follows
         for token in np.flatnonzero(asked).tolist():
             found[token] = self._test((*tail, token))

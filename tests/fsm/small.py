@@ -15,6 +15,7 @@ TEXT = [
     "Above Average, Below Average, Excellent, Fair. 2026-11-29 192.168.10.254 jane.doe@mail.org",
     "red car, green big truck, blue bike; aaaa bbbb abab abba [1, 2, 3, 44, 555] (x + y) * z",
     "Zürich – 東京 is nice 😀 today, très café naïve, Ελλάδα, Москва, 東京都 京都 😀😃",
+    "one\n  \ntwo\n  \nthree\n  \nfour",
     "  indented   text\n\n\nwith\tgaps  and \r\n lines 's 't 'll don't can't we'll",
 ]
 LATER_WORDS = (
