@@ -49,7 +49,8 @@ def serving(constants: dict[str, float], **settings: Any) -> sgl.Engine:
         "tokenizer": "smollm2-135m",
         "constants": constants,
     }
-    return sgl.Engine(executor=executor, max_running=256, token_budget=4096, **baseline, **settings)
+    settings = {"max_running": 256, "token_budget": 4096, **baseline, **settings}
+    return sgl.Engine(executor=executor, **settings)
 
 
 def sharegpt_s(constants: dict[str, float], samples: list[list[Arrival]]) -> float:
@@ -84,7 +85,8 @@ def sweep_end(tasks: Sequence[Task], keep: float, constants: dict[str, float]) -
 
 
 def _sweep_end(task: Task, keep: float, constants: dict[str, float]) -> dict[str, float]:
-    with serving(constants, cache={"type": "throttled", "keep": keep}) as engine:
+    cache = {"type": "throttled", "keep": keep, "takes": "finished"}
+    with serving(constants, cache=cache) as engine:
         ran, seconds = task.run(engine, LanguageSpec()), engine.now()
         rows = engine.get_server_info()["mean_batch_size"]
     outcomes, count = ran.outcomes, task.num_programs

@@ -42,7 +42,7 @@ from sgjax.cache.spec import (
 )
 from sgjax.cache.table import TableCache
 from sgjax.cache.timed import TimedCache
-from sgjax.cache.variants import ManualCache, NoCache, ThrottledCache
+from sgjax.cache.variants import FinishedCache, ManualCache, NoCache, ThrottledCache
 
 __all__ = [
     "SCRATCH_PAGE",
@@ -53,6 +53,7 @@ __all__ = [
     "EvictionOrder",
     "EvictionSpec",
     "FifoSpec",
+    "FinishedCache",
     "FirstInFirstOut",
     "FurthestNextUse",
     "InsertReason",

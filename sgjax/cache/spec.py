@@ -19,9 +19,12 @@ from sgjax.cache.orders_zoo import QueueNextUse, RandomizedMarking, TailOptimize
 from sgjax.cache.pool import PagePool
 from sgjax.cache.radix import RadixTree
 from sgjax.cache.table import TableCache
-from sgjax.cache.variants import ManualCache, NoCache, ThrottledCache
+from sgjax.cache.variants import FinishedCache, ManualCache, NoCache, ThrottledCache
 from sgjax.errors import ConfigError
 from sgjax.typed import FORBID_EXTRA
+
+Takes = Literal["computed", "finished"]
+"""When a tree takes a sequence's pages: as they are computed, or when it has ended."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,14 @@ class NoCacheSpec:
 
 @dataclass(frozen=True)
 class TreeSpec:
-    """The radix tree: every computed prefix is reused automatically."""
+    """The radix tree: every computed prefix is reused automatically.
+
+    Attributes:
+        takes: when; `finished` keeps what runs to itself, as SGLang's first release did.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    takes: Takes = "computed"
     type: Literal["tree"] = "tree"
 
 
@@ -62,10 +70,12 @@ class ThrottledSpec:
 
     Attributes:
         keep: the share that may be used, in [0, 1].
+        takes: as of `TreeSpec`.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
     keep: float
+    takes: Takes = "computed"
     type: Literal["throttled"] = "throttled"
 
     def __post_init__(self) -> None:
@@ -152,14 +162,18 @@ def build_cache(cache: CacheSpec, eviction: EvictionSpec, pool: PagePool) -> Pre
     match cache:
         case NoCacheSpec():
             return NoCache(pool.page_size)
-        case TreeSpec():
-            return RadixTree(pool, order)
+        case TreeSpec(takes=takes):
+            return _taking(takes, RadixTree(pool, order))
         case TableSpec():
             return TableCache(pool, order)
         case ManualSpec():
             return ManualCache(RadixTree(pool, order))
-        case ThrottledSpec(keep=keep):
-            return ThrottledCache(RadixTree(pool, order), keep)
+        case ThrottledSpec(keep=keep, takes=takes):
+            return _taking(takes, ThrottledCache(RadixTree(pool, order), keep))
+
+
+def _taking(takes: Takes, tree: PrefixCache) -> PrefixCache:
+    return FinishedCache(tree) if takes == "finished" else tree
 
 
 def build_order(eviction: EvictionSpec) -> EvictionOrder:

@@ -1,6 +1,6 @@
 """The ablated caches that are a radix tree with restrictions, or nothing at all.
 
-Imports cache.base and cache.radix. An ablation may change what is recomputed and how full the pool
+Imports cache.base. An ablation may change what is recomputed and how full the pool
 gets, never the text.
 """
 
@@ -19,9 +19,9 @@ from sgjax.cache.base import (
     NextUse,
     Pages,
     Place,
+    PrefixCache,
     Slot,
 )
-from sgjax.cache.radix import RadixNode, RadixTree
 
 
 class RootNode:
@@ -122,9 +122,9 @@ class NoCache:
 
 
 class RestrictedTree(abc.ABC):
-    """A radix tree seen through a restriction of what is matched or inserted."""
+    """A radix tree, restricted or not, seen through a restriction of what it gives or takes."""
 
-    def __init__(self, tree: RadixTree) -> None:
+    def __init__(self, tree: PrefixCache) -> None:
         self._tree = tree
         self.page_size = tree.page_size
         self.root = tree.root
@@ -166,7 +166,7 @@ class RestrictedTree(abc.ABC):
         """Return the child slot that a key waits for at a node that ends at token `depth`."""
         return self._tree.first_key(key, depth)
 
-    def node(self, node_id: int) -> RadixNode:
+    def node(self, node_id: int) -> CacheNode:
         """Return the live node of an id."""
         return self._tree.node(node_id)
 
@@ -225,6 +225,35 @@ class ManualCache(RestrictedTree):
 
 
 @final
+class FinishedCache(RestrictedTree):
+    """Share what has ended, and declared prefixes: what runs shares nothing of its own yet.
+
+    SGLang's first release inserted a request's tokens when it ended (`handle_finished_requests` in
+    its model_rpc.py); a frontend's prefix is a request of its own there, which ends at once.
+    """
+
+    def match(self, key: Keys) -> Match:
+        """Return the longest prefix of what has ended."""
+        return self._tree.match(key)
+
+    def walk(self, key: Keys, start: CacheNode | None = None) -> Place:
+        """Return where a waiting key hangs in the tree, and what it may use of it."""
+        return self._tree.walk(key, start)
+
+    def insert(
+        self,
+        key: Keys,
+        pages: Pages,
+        shared: int,
+        reason: InsertReason,
+        start: CacheNode | None = None,
+    ) -> Match:
+        """Take what has ended; of a running one's chunks hand back what was shared before."""
+        allowed = shared if reason is InsertReason.CHUNK else len(key)
+        return self._tree.insert(key[:allowed], pages, shared, reason, start)
+
+
+@final
 class ThrottledCache(RestrictedTree):
     """Use only a part of every match, to sweep the hit rate (paper Figure 8a/b).
 
@@ -233,7 +262,7 @@ class ThrottledCache(RestrictedTree):
     until it ends, so that the memory that sharing would have saved is really used.
     """
 
-    def __init__(self, tree: RadixTree, keep: float) -> None:
+    def __init__(self, tree: PrefixCache, keep: float) -> None:
         """Throttle a tree.
 
         Args:

@@ -18,9 +18,9 @@ from sgjax.schedule import (
     Scheduler,
     build_composition,
     build_growth,
+    build_look,
     build_policy,
     build_siblings,
-    passes_over,
 )
 from sgjax.schedule.scheduler import NO_JUMP, OPEN
 from sgjax.tokens.base import Tokenizer
@@ -83,7 +83,7 @@ def build_scheduler(
         now=now,
         debug_checks=config.debug_checks,
         jump=jump,
-        passes_over=passes_over(config.admission),
+        look=build_look(config.admission),
         entrance=entrance,
     )
 

@@ -19,9 +19,9 @@ from sgjax.schedule.spec import (
     SiblingsSpec,
     build_composition,
     build_growth,
+    build_look,
     build_policy,
     build_siblings,
-    passes_over,
 )
 from sgjax.schedule.stats import SchedulerStats
 from sgjax.schedule.waiting import WaitingQueue
@@ -55,7 +55,7 @@ __all__ = [
     "Watcher",
     "build_composition",
     "build_growth",
+    "build_look",
     "build_policy",
     "build_siblings",
-    "passes_over",
 ]

@@ -1,7 +1,7 @@
 """Admission: the requests that are not running, wherever they wait, and who of them is let in.
 
-Imports the queue, hints, siblings, policies, growth, pages, composition and its neighbours. The
-ways of a request::
+Imports errors, the queue, hints, siblings, policies, growth, pages, composition and its neighbours.
+The ways of a request::
 
     come --> [held by its hint] --> [entrance] --> queue --admit--> running
                                                    ^   |
@@ -9,7 +9,9 @@ ways of a request::
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from sgjax.errors import ConfigError
 from sgjax.schedule.checks import Limits
 from sgjax.schedule.composition import Draft
 from sgjax.schedule.entrance import Entrance
@@ -23,6 +25,20 @@ from sgjax.schedule.stats import SchedulerStats
 from sgjax.schedule.waiting import WaitingQueue
 
 
+@dataclass(frozen=True)
+class Look:
+    """How the queue is looked at.
+
+    Attributes:
+        passes_over: whether who comes after a request that does not fit may go first.
+        matches_all: whether all who wait are matched, and so touched, before anybody is let in, and
+            nothing is evicted before the prefixes of all who are let in are pinned.
+    """
+
+    passes_over: bool = False
+    matches_all: bool = False
+
+
 class Admission:
     """Own all who wait; let them in where they fit.
 
@@ -31,7 +47,7 @@ class Admission:
         policy: orders the queue.
         siblings: what to do about prefixes that are being computed.
         growth: estimate of what the running will still need.
-        passes_over: whether who comes after a request that does not fit may go first.
+        look: how the queue is looked at.
         entrance: what requests pass before the queue.
         limits: sizes of a step.
         stats: counters.
@@ -39,6 +55,9 @@ class Admission:
 
     Attributes:
         hints: the live hints.
+
+    Raises:
+        ConfigError: the look and the siblings' strategy exclude each other.
     """
 
     def __init__(
@@ -47,17 +66,22 @@ class Admission:
         policy: Policy,
         siblings: Siblings,
         growth: AdaptiveGrowth,
-        passes_over: bool,
+        look: Look,
         entrance: Entrance,
         limits: Limits,
         stats: SchedulerStats,
         now: Callable[[], float],
     ) -> None:
+        if look.matches_all and siblings.shares_planned:
+            raise ConfigError(
+                "admission: with matches_all=true nobody has new pages before all newcomers are "
+                "chosen, but siblings 'share_planned' shares them; use siblings 'admit' or 'defer'"
+            )
         self._pages = pages
         self._policy = policy
         self._siblings = siblings
         self._growth = growth
-        self._passes_over = passes_over
+        self._look = look
         self._entrance = entrance
         self._limits = limits
         self._stats = stats
@@ -139,23 +163,32 @@ class Admission:
             self._queue.add(seq)
         if closed or not len(self._queue) or len(running) >= self._limits.max_running:
             return False
+        if self._look.matches_all:
+            for seq in self._queue.in_order():
+                self._pages.cache.match(seq.tokens.view(0, seq.match_limit))
         self._queue.refresh()
         reserved = self._growth.tokens(running.values())
         computing = [s for s in running.values() if s.num_computed < s.num_prompt]
         left: list[Sequence] = []
+        num_begun = len(computing)
         for seq in self._policy.order(self._queue, self._now()):
             if draft.budget <= 0 or len(running) >= self._limits.max_running:
                 break
             if not self._defer(seq, computing):
                 own_growth = self._growth.newcomer_tokens(seq)
                 if not self._take_in(seq, reserved + own_growth, draft, running):
-                    if self._passes_over:
+                    if self._look.passes_over:
                         continue
                     break
                 reserved += own_growth
+                if self._look.matches_all:
+                    reserved += self._pages.missing_tokens(seq)
+                else:
+                    self._pages.fill([seq])
                 computing.append(seq)
                 draft.extend(seq)
             left.append(seq)
+        self._pages.fill(computing[num_begun:])
         for seq in left:
             self._queue.remove(seq)
         return bool(left)
@@ -178,13 +211,9 @@ class Admission:
         if not draft.takes(seq.num_tokens - match.num_tokens):
             return False
         cache.pin(match.node)  # before looking at what is evictable: the match no longer is
-        missing = self._pages.missing_tokens(seq, match)
         # Alone, a request may take all there is: what it cannot grow into fails only then.
         expected = growth_tokens if running else 0
-        size = self._pages.pool.page_size
-        if missing + expected > self._pages.room_tokens or not self._pages.make_room(
-            missing // size
-        ):
+        if self._pages.missing_tokens(seq, match) + expected > self._pages.room_tokens:
             cache.unpin(match.node)
             return False
         self._pages.acquire(seq, match)

@@ -44,10 +44,11 @@ class PageKeeper:
         """Return the tokens that would fit if everything evictable were evicted."""
         return (self.pool.num_free + self.cache.num_evictable) * self.pool.page_size
 
-    def missing_tokens(self, seq: Sequence, match: Match) -> int:
-        """Return the tokens' worth of pages that `seq` needs beyond a match."""
+    def missing_tokens(self, seq: Sequence, match: Match | None = None) -> int:
+        """Return the tokens' worth of pages that `seq` needs beyond a match, or those it has."""
         size = self.pool.page_size
-        return (-(-seq.num_tokens // size) - len(match.pages)) * size
+        num_held = len(match.pages) if match else seq.pages.length
+        return (-(-seq.num_tokens // size) - num_held) * size
 
     def make_room(self, num_pages: int) -> bool:
         """Evict as little as makes `num_pages` free; return whether they are."""
@@ -57,15 +58,17 @@ class PageKeeper:
         return self.pool.num_free >= num_pages
 
     def acquire(self, seq: Sequence, match: Match) -> None:
-        """Give a sequence its cached pages, pinned, and new ones for the rest of its tokens.
-
-        The caller has pinned `match.node` and made room.
-        """
-        size = self.pool.page_size
+        """Give a sequence its cached pages, whose node the caller has pinned."""
         seq.node = match.node
         seq.shared = seq.num_computed = match.num_tokens
         seq.pages.extend(match.pages)
-        seq.pages.extend(self.pool.alloc(-(-seq.num_tokens // size) - len(match.pages)))
+
+    def fill(self, sequences: Iterable[Sequence]) -> None:
+        """Give sequences pages for all their tokens, evicting what that takes; it must do."""
+        needy, missing = self.lacking(sequences)
+        fits = self.make_room(missing)
+        assert fits, f"no room for {missing} pages that were thought to be there"
+        self.grow(needy, missing)
 
     def lacking(self, running: Iterable[Sequence]) -> tuple[list[Sequence], int]:
         """Return the sequences with tokens beyond their pages, and how many pages they miss."""

@@ -17,7 +17,7 @@ from sgjax.errors import ConfigError, RequestAborted, SgjaxError
 from sgjax.fsm.grammar import Grammar
 from sgjax.fsm.jump import JumpMode, NoJump
 from sgjax.schedule import ahead
-from sgjax.schedule.admission import Admission
+from sgjax.schedule.admission import Admission, Look
 from sgjax.schedule.checks import Limits, check_request, prompt_keys
 from sgjax.schedule.composition import Composition, Draft
 from sgjax.schedule.constrain import Constrainer, check_constraint
@@ -43,7 +43,7 @@ from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.detokenize import OutputText
 from sgjax.types import Delta, FinishKind, FinishReason, Request, Wants
 
-NO_JUMP, OPEN = NoJump(), Open()  # they have no state
+NO_JUMP, IN_ORDER, OPEN = NoJump(), Look(), Open()  # they have no state
 
 
 class Scheduler:
@@ -62,7 +62,7 @@ class Scheduler:
         now: clock in seconds (the executor's: virtual in simulation).
         debug_checks: verify the page invariant after every step.
         jump: what happens where a constraint forces text.
-        passes_over: whether who comes after a request that does not fit may be admitted first.
+        look: how admission looks at the queue.
         entrance: what requests pass before they wait.
     """
 
@@ -80,7 +80,7 @@ class Scheduler:
         now: Callable[[], float],
         debug_checks: bool = False,
         jump: JumpMode = NO_JUMP,
-        passes_over: bool = False,
+        look: Look = IN_ORDER,
         entrance: Entrance = OPEN,
     ) -> None:
         self._pages = pages
@@ -103,7 +103,7 @@ class Scheduler:
         self.stats = SchedulerStats()
         self._constrainer = Constrainer(jump, tokenizer, pages, self.stats)
         self._admission = Admission(
-            pages, policy, siblings, growth, passes_over, entrance, limits, self.stats, now
+            pages, policy, siblings, growth, look, entrance, limits, self.stats, now
         )
         self._hints = self._admission.hints
 

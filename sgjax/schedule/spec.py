@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sgjax.errors import ConfigError
+from sgjax.schedule.admission import Look
 from sgjax.schedule.composition import Composition, Mixed, PromptsFirst
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.policies import (
@@ -211,9 +212,17 @@ class InOrderSpec:
 
 @dataclass(frozen=True)
 class PassOverSpec:
-    """Admission passes over who does not fit: fuller steps, but long requests wait for a gap."""
+    """Admission passes over who does not fit: fuller steps, but long requests wait for a gap.
+
+    Attributes:
+        matches_all: match all who wait before anybody is let in, and evict only when the prefixes
+            of all who are let in are pinned, as SGLang's first release did (`get_new_fill_batch` in
+            its model_rpc.py, `prepare_for_extend` in infer_batch.py). A match is a use, so what the
+            queue would hit is evicted late. A look then costs O(queue).
+    """
 
     __pydantic_config__ = FORBID_EXTRA
+    matches_all: bool = False
     type: Literal["pass_over"] = "pass_over"
 
 
@@ -297,6 +306,10 @@ def build_composition(spec: CompositionSpec) -> Composition:
             return PromptsFirst(decode_steps)
 
 
-def passes_over(spec: AdmissionSpec) -> bool:
-    """Return whether admission passes over a request that does not fit."""
-    return isinstance(spec, PassOverSpec)
+def build_look(spec: AdmissionSpec) -> Look:
+    """Return the way to look at the queue that an object describes."""
+    match spec:
+        case InOrderSpec():
+            return Look()
+        case PassOverSpec(matches_all=matches_all):
+            return Look(passes_over=True, matches_all=matches_all)

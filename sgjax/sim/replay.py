@@ -39,9 +39,9 @@ from sgjax.schedule import (
     SiblingsSpec,
     build_composition,
     build_growth,
+    build_look,
     build_policy,
     build_siblings,
-    passes_over,
 )
 from sgjax.schedule.spec import DeferSpec, InOrderSpec, LpmSpec, MixedSpec
 from sgjax.sim.executor import SimExecutor
@@ -142,8 +142,10 @@ def replay(
         ConfigError: `order` is given, but the cache that `config` names is no radix tree.
     """
     pool = PagePool(1 + -(-config.kv_tokens // config.page_size), config.page_size)
-    if order is not None and not isinstance(config.cache, TreeSpec):
-        raise ConfigError(f"an eviction order was given, but cache={config.cache.type!r}; use tree")
+    if order is not None and config.cache != TreeSpec():
+        raise ConfigError(
+            f"an eviction order was given, but cache={config.cache}; use a plain tree"
+        )
     cache: PrefixCache = (
         RadixTree(pool, order)
         if order is not None
@@ -162,7 +164,7 @@ def replay(
         limits=Limits(config.max_running, config.token_budget, 16, config.max_context_len, ANY_ID),
         seed=config.seed,
         now=executor.now,
-        passes_over=passes_over(config.admission),
+        look=build_look(config.admission),
     )
     return drive(trace, scheduler, executor, cost if macro_steps else None)
 

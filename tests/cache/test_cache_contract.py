@@ -29,10 +29,12 @@ from sgjax.cache import (
 CACHES: list[CacheSpec] = [
     NoCacheSpec(),
     TreeSpec(),
+    TreeSpec(takes="finished"),
     TableSpec(),
     ManualSpec(),
     ThrottledSpec(keep=0.0),
     ThrottledSpec(keep=0.4),
+    ThrottledSpec(keep=0.4, takes="finished"),
     ThrottledSpec(keep=1.0),
 ]
 ORDERS: list[EvictionSpec] = [LruSpec(), LfuSpec(), FifoSpec()]

@@ -3,6 +3,7 @@ import pytest
 from sgjax.cache import (
     CacheSpec,
     EvictionSpec,
+    FinishedCache,
     FirstInFirstOut,
     LeastFrequentlyUsed,
     LeastRecentlyUsed,
@@ -27,6 +28,8 @@ from sgjax.typed import validate
     [
         ({"type": "none"}, NoCache),
         ({"type": "tree"}, RadixTree),
+        ({"type": "tree", "takes": "finished"}, FinishedCache),
+        ({"type": "throttled", "keep": 0.4, "takes": "finished"}, FinishedCache),
         ({"type": "table"}, TableCache),
         ({"type": "manual"}, ManualCache),
         ({"type": "throttled", "keep": 0.4}, ThrottledCache),

@@ -2,6 +2,7 @@ import numpy as np
 from naive_cache import keys
 
 from sgjax.cache import (
+    FinishedCache,
     InsertReason,
     LeastRecentlyUsed,
     ManualCache,
@@ -67,6 +68,20 @@ def test_manual_cache_hands_a_finished_sequence_its_declared_part_back():
     match = offer(cache, pool, [1, 2, 3], FINISHED, shared=2)
     assert (match.num_tokens, match.node) == (2, declared.node)
     assert pool.counts()["sequence"] == 1
+
+
+# finished -----------------------------------------------------------------------------------------
+
+
+def test_a_tree_of_what_has_ended_takes_no_chunk_of_what_runs():
+    pool = PagePool(33, 1)
+    cache = FinishedCache(RadixTree(pool, LeastRecentlyUsed()))
+    assert offer(cache, pool, [1, 2, 3], CHUNK).num_tokens == 0
+    assert cache.peek(keys(1, 2, 3)) == 0
+    declared = offer(cache, pool, [1, 2], DECLARED)
+    assert offer(cache, pool, [1, 2, 3], CHUNK, shared=2).node is declared.node
+    assert offer(cache, pool, [1, 2, 3], FINISHED, shared=2).num_tokens == 3
+    assert cache.peek(keys(1, 2, 3, 4)) == 3
 
 
 # throttled ----------------------------------------------------------------------------------------

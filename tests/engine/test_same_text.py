@@ -13,6 +13,7 @@ ROOMY, TIGHT = 1600, 192
 
 CACHES = [
     {"type": "tree"},
+    {"type": "tree", "takes": "finished"},
     {"type": "none"},
     {"type": "table"},
     {"type": "manual"},
@@ -27,7 +28,11 @@ POLICIES = [
 ]
 SIBLINGS = [{"type": "admit"}, {"type": "defer"}, {"type": "share_planned"}]
 COMPOSITIONS = [{"type": "mixed"}, {"type": "prompts_first", "decode_steps": 3}]
-ADMISSIONS = [{"type": "in_order"}, {"type": "pass_over"}]
+ADMISSIONS = [
+    {"type": "in_order"},
+    {"type": "pass_over"},
+    {"type": "pass_over", "matches_all": True},  # not with `share_planned`
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,7 @@ def reference():
 
 
 def name(switches: tuple[dict, ...]) -> str:
-    return "-".join(str(s["type"]) for s in switches)
+    return "-".join(str(s.get("takes", s["type"])) for s in switches)
 
 
 @pytest.mark.parametrize("switches", list(itertools.product(CACHES, POLICIES, SIBLINGS)), ids=name)
@@ -56,7 +61,9 @@ def test_text_is_the_same_under_every_cache_policy_and_siblings(reference, switc
         token_budget=(256, 32)[turn // 2 % 2],
         kv_tokens=(ROOMY, TIGHT)[(turn + CACHES.index(cache)) % 2],
         composition=COMPOSITIONS[(turn // 2 + CACHES.index(cache)) % 2],
-        admission=ADMISSIONS[(turn // 3 + CACHES.index(cache)) % 2],
+        admission=ADMISSIONS[
+            (turn // 3 + CACHES.index(cache)) % (2 if siblings["type"] == "share_planned" else 3)
+        ],
     )
     if cache["type"] == "none":
         assert info["cached_tokens"] == 0

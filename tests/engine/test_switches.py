@@ -101,6 +101,7 @@ SWITCHES = {
         ),
         {"cache": {"type": "none"}},
     ),
+    "cache finished": Switch(fewer_hits, {"cache": {"type": "tree", "takes": "finished"}}),
     "cache table": Switch(fewer_hits, {"cache": {"type": "table"}}),
     "cache manual": Switch(
         lambda full, without: (
@@ -174,6 +175,16 @@ def test_without_an_optimisation_counters_change_and_texts_do_not(
     agreement = sum(a == b for a, b in zip(without.verdicts, full.verdicts, strict=True))
     record_property("agreeing_verdicts", f"{agreement} of {len(full.verdicts)}")
     assert switch.steers or without.verdicts == full.verdicts
+
+
+def test_matching_all_who_wait_hits_more_of_what_they_share_and_changes_no_text(full: Ran) -> None:
+    tight = {"kv_tokens": 400, "policy": {"type": "fcfs"}}
+    settings = (
+        {**tight, "admission": {"type": "pass_over", "matches_all": m}} for m in (True, False)
+    )
+    matching, without = (run(s, ParallelFork()) for s in settings)
+    assert matching.texts == without.texts == full.texts
+    assert fewer_hits(matching, without), (matching.requests, without.requests)
 
 
 def test_passing_over_who_does_not_fit_saves_steps_and_changes_no_text() -> None:

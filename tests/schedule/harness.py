@@ -16,9 +16,9 @@ from sgjax.schedule import (
     Scheduler,
     SiblingsSpec,
     build_composition,
+    build_look,
     build_policy,
     build_siblings,
-    passes_over,
 )
 from sgjax.schedule.spec import AdmitSpec, FcfsSpec, InOrderSpec, MixedSpec
 from sgjax.sim import SimExecutor, hashed_tokens, linear_cost
@@ -65,7 +65,7 @@ class Bench:
             policy=build_policy(setup.policy),
             siblings=build_siblings(setup.siblings),
             composition=build_composition(setup.composition),
-            passes_over=passes_over(setup.admission),
+            look=build_look(setup.admission),
             growth=AdaptiveGrowth(
                 setup.growth,
                 min(0.1, setup.growth),

@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgjax.errors import ConfigError
-from sgjax.schedule.spec import InOrderSpec, LpmSpec, MixedSpec, PassOverSpec, PromptsFirstSpec
+from sgjax.schedule.spec import (
+    InOrderSpec,
+    LpmSpec,
+    MixedSpec,
+    PassOverSpec,
+    PromptsFirstSpec,
+    SharePlannedSpec,
+)
 from tests.schedule.harness import Bench, Setup, ask, words
 
 
@@ -126,6 +133,31 @@ def test_passing_over_lets_the_small_in_before_the_big() -> None:
     plan = bench.step()
     assert [row.seq.request.id for row in plan.rows] == ["runs", "small"]
     assert list(bench.run()) == ["small", "runs", "big"]
+
+
+@pytest.mark.parametrize(("matches_all", "found"), [(False, [0, 20]), (True, [0, 30])])
+def test_what_all_who_are_let_in_share_is_evicted_only_if_it_is_asked_later(
+    matches_all: bool, found: list[int]
+) -> None:
+    rng = random.Random(4)
+    admission = PassOverSpec(matches_all=matches_all)
+    bench = Bench(Setup(pages=100, token_budget=200, growth=0.0, admission=admission))
+    early, late = words(rng, 30), words(rng, 30)
+    for name, stem in (("early", early), ("late", late)):
+        bench.add(ask(name, stem, 1))
+        bench.run()
+    bench.add(ask("new", words(rng, 50), 1))
+    bench.add(*(ask(f"{i} again", stem + words(rng, 5), 1) for i, stem in enumerate([early, late])))
+    first = bench.step()
+    # The first in the queue needs the room of what was used longest ago, which the second hits.
+    assert [row.seq.request.id for row in first.rows] == ["new", "0 again"]
+    assert [row.seq.cached_tokens for row in first.rows] == found
+    bench.run()
+
+
+def test_pages_that_are_shared_when_planned_are_needed_at_once() -> None:
+    with pytest.raises(ConfigError, match="share_planned"):
+        Bench(Setup(siblings=SharePlannedSpec(), admission=PassOverSpec(matches_all=True)))
 
 
 def test_whom_steps_pass_over_runs_alone_in_the_end() -> None:

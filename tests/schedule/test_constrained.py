@@ -177,6 +177,7 @@ def test_dropping_tokens_never_gives_up_a_page_of_the_tree_for_writing(page_size
     match = pages.cache.match(seq.tokens.view(0, 0))
     pages.cache.pin(match.node)
     pages.acquire(seq, match)
+    pages.fill([seq])
     seq.num_computed = 20
     pages.offer(seq, 14)
     assert seq.shared == 14 // page_size * page_size

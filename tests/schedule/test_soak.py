@@ -39,7 +39,14 @@ SETUPS = st.builds(
     ),
     siblings=st.sampled_from([AdmitSpec(), DeferSpec(min_tokens=4), SharePlannedSpec()]),
     cache=st.sampled_from(
-        [TreeSpec(), NoCacheSpec(), TableSpec(), ManualSpec(), ThrottledSpec(keep=0.5)]
+        [
+            TreeSpec(),
+            TreeSpec(takes="finished"),
+            NoCacheSpec(),
+            TableSpec(),
+            ManualSpec(),
+            ThrottledSpec(keep=0.5),
+        ]
     ),
     eviction=st.sampled_from([LruSpec(), LfuSpec(), FifoSpec(), NextUseSpec()]),
     page_size=st.sampled_from([1, 2, 16]),
@@ -48,7 +55,11 @@ SETUPS = st.builds(
     token_budget=st.sampled_from([16, 48, 256]),
     growth=st.sampled_from([0.0, 0.5, 1.0]),
     composition=st.sampled_from([MixedSpec(), PromptsFirstSpec(1), PromptsFirstSpec(4)]),
-    admission=st.sampled_from([InOrderSpec(), PassOverSpec()]),
+    admission=st.sampled_from([InOrderSpec(), PassOverSpec(), PassOverSpec(matches_all=True)]),
+).filter(  # These two exclude each other.
+    lambda setup: (
+        (setup.siblings, setup.admission) != (SharePlannedSpec(), PassOverSpec(matches_all=True))
+    )
 )
 
 

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from sgjax.cache import NoCacheSpec
+from sgjax.cache import NoCacheSpec, TreeSpec
 from sgjax.errors import ConfigError
 from sgjax.models.presets import load_preset
 from sgjax.schedule.spec import AgedLpmSpec, FcfsSpec, LpmSpec, PassOverSpec, PromptsFirstSpec
@@ -58,6 +58,13 @@ def assert_same(a, b):
         dataclasses.replace(
             ROOMY, max_running=6, composition=PromptsFirstSpec(4), admission=PassOverSpec()
         ),
+        dataclasses.replace(
+            ROOMY,
+            kv_tokens=60_000,
+            cache=TreeSpec(takes="finished"),
+            composition=PromptsFirstSpec(10),
+            admission=PassOverSpec(matches_all=True),
+        ),
     ],
     ids=[
         "roomy",
@@ -68,6 +75,7 @@ def assert_same(a, b):
         "aged",
         "prompts first",
         "full",
+        "first release",
     ],
 )
 def test_macro_steps_change_nothing(config):
