@@ -56,7 +56,7 @@ class Experiment:
             engine that runs it (`PeerSpec`).
         base: engine settings of all variants, and their `language`, `cluster` and `baseline`.
         metrics: columns of the table.
-        expect: comparisons over `variant.metric`, judged for each workload.
+        expect: comparisons over `variant.metric`, judged for each workload; or once, see `expect`.
         seeds: each fixes the order of the programs and the engine's seed.
         repeats: timed runs a variant; each begins with an empty cache. A run in which the engine
             compiled something is made again, twice at most.
@@ -321,10 +321,13 @@ def _check_reference(experiment: Experiment, reference: Reference, where: str) -
 
 def _check_expectation(experiment: Experiment, source: str, where: str) -> None:
     expectation = parse_expectation(source)
-    for variant, metric in expectation.names:
-        _known(variant, list(experiment.variants), f"{where}: {source!r}: unknown variant")
-        _known(metric, [*METRICS, ANSWERS], f"{where}: {source!r}: unknown metric")
-    texts = {metric == ANSWERS for _, metric in expectation.names}
+    for name in expectation.names:
+        _known(name.variant, list(experiment.variants), f"{where}: {source!r}: unknown variant")
+        _known(name.metric, [*METRICS, ANSWERS], f"{where}: {source!r}: unknown metric")
+        if name.workload is not None:
+            workloads = list(experiment.workloads)
+            _known(name.workload, workloads, f"{where}: {source!r}: unknown workload")
+    texts = {name.metric == ANSWERS for name in expectation.names}
     if True in texts and (False in texts or not expectation.only_equates):
         raise ConfigError(f"{where}: {source!r}: compare {ANSWERS} by == or != with another's")
 

@@ -1,20 +1,39 @@
 """Expectations: comparisons such as `full.accuracy >= 1.2 * fcfs.accuracy`, parsed, never evaled.
 
 Imports `errors`. The language is Python's comparison chains over numbers, + - * /, parentheses
-and `variant.metric`, judged on each workload; or over `mean(variant.metric)`, the mean over all
-workloads, judged once. Everything else is refused when the experiment is loaded.
+and `variant.metric`, judged on each workload; or, judged once, over `workload.variant.metric` or
+`mean(variant.metric)`, the mean over all workloads. Everything else is refused when the experiment
+is loaded.
 """
 
 import ast
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sgjax.errors import ConfigError
 
+
+class Name(NamedTuple):
+    """What an expectation calls a value.
+
+    Attributes:
+        variant, metric: whose, and of what.
+        workload: on which; None on each in turn, or on all where means are asked for.
+    """
+
+    variant: str
+    metric: str
+    workload: str | None = None
+
+    def __str__(self) -> str:
+        return ".".join(part for part in (self.workload, self.variant, self.metric) if part)
+
+
 Value = float | str
-Lookup = Callable[[str, str], Value | None]
-"""Give a variant's metric (the median over its runs), or None where it was not measured.
+Lookup = Callable[[Name], Value | None]
+"""Give a value (the median over its runs), or None where it was not measured.
 
 Where means are asked for, it gives those.
 """
@@ -42,17 +61,22 @@ class Expectation:
     Attributes:
         source: as written.
         tree: the parsed comparison.
-        names: the (variant, metric) pairs it reads.
+        names: the values it reads.
     """
 
     source: str
     tree: ast.Compare
-    names: tuple[tuple[str, str], ...]
+    names: tuple[Name, ...]
 
     @property
-    def overall(self) -> bool:
+    def on_means(self) -> bool:
         """Return whether it is about means over all workloads."""
         return any(isinstance(node, ast.Call) for node in ast.walk(self.tree))
+
+    @property
+    def on_each(self) -> bool:
+        """Return whether it is judged on each workload, not once."""
+        return not self.on_means and not any(name.workload for name in self.names)
 
     @property
     def only_equates(self) -> bool:
@@ -104,14 +128,18 @@ def parse_expectation(source: str) -> Expectation:
             raise _refused(source, op)
     expectation = Expectation(source, tree, tuple(dict.fromkeys(names)))
     means = sum(isinstance(node, ast.Call) for node in ast.walk(tree))
-    if means not in (0, len(names)):
-        raise ConfigError(f"expect: {source!r} mixes means with values of single workloads")
+    chosen = sum(name.workload is not None for name in names)
+    if not {means, chosen} <= {0, len(names)}:
+        raise ConfigError(
+            f"expect: {source!r} mixes means, values of a workload and values of each; compare "
+            "like with like"
+        )
     return expectation
 
 
 def judge(expectation: Expectation, lookup: Lookup) -> Verdict:
     """Decide whether an expectation holds for measured values."""
-    missing = [f"{v}.{m}" for v, m in expectation.names if lookup(v, m) is None]
+    missing = [str(name) for name in expectation.names if lookup(name) is None]
     if missing:
         return Verdict(expectation.source, None, f"no value of {', '.join(missing)}")
     tree = expectation.tree
@@ -127,12 +155,13 @@ def judge(expectation: Expectation, lookup: Lookup) -> Verdict:
     return Verdict(expectation.source, holds, detail)
 
 
-def _names(node: ast.expr, source: str) -> list[tuple[str, str]]:
+def _names(node: ast.expr, source: str) -> list[Name]:
     match node:
-        case ast.Attribute(value=ast.Name(id=variant), attr=metric):
-            return [(variant, metric)]
+        case ast.Attribute() if (name := _name(node)) is not None:
+            return [name]
         case ast.Call(func=ast.Name(id="mean"), args=[ast.Attribute() as inner], keywords=[]):
-            return _names(inner, source)
+            if (name := _name(inner)) is not None and name.workload is None:
+                return [name]
         case ast.Constant(value=bool()):
             raise _refused(source, node)
         case ast.Constant(value=int() | float()):
@@ -144,10 +173,23 @@ def _names(node: ast.expr, source: str) -> list[tuple[str, str]]:
     raise _refused(source, node)
 
 
-def _value(node: ast.expr, lookup: Lookup) -> Value:
+def _name(node: ast.Attribute) -> Name | None:
     match node:
         case ast.Attribute(value=ast.Name(id=variant), attr=metric):
-            value = lookup(variant, metric)
+            return Name(variant, metric)
+        case ast.Attribute(
+            value=ast.Attribute(value=ast.Name(id=workload), attr=variant), attr=metric
+        ):
+            return Name(variant, metric, workload)
+    return None
+
+
+def _value(node: ast.expr, lookup: Lookup) -> Value:
+    match node:
+        case ast.Attribute():
+            name = _name(node)
+            assert name is not None
+            value = lookup(name)
             assert value is not None
             return value
         case ast.Call(args=[inner]):
@@ -175,5 +217,5 @@ def _refused(source: str, node: ast.AST) -> ConfigError:
     what = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
     return ConfigError(
         f"expect: {source!r} uses {what!r}; allowed are numbers, + - * /, parentheses, "
-        "comparisons, variant.metric and mean(variant.metric)"
+        "comparisons, variant.metric, workload.variant.metric and mean(variant.metric)"
     )

@@ -4,7 +4,7 @@ Imports the lab. The terminal's table, the figure and the report all show the sa
 arm.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import get_args
@@ -12,7 +12,7 @@ from typing import get_args
 from sgjax.errors import ResultsError
 from sgjax.lab.agreement import OVERALL, Ours, judge_agreement
 from sgjax.lab.config import ANSWERS, Experiment, parse_experiment
-from sgjax.lab.expect import Value, Verdict, judge, parse_expectation
+from sgjax.lab.expect import Lookup, Name, Value, Verdict, judge, parse_expectation
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.records import Record
 from sgjax.lab.reference import Arm
@@ -42,8 +42,8 @@ class Summary:
         experiment: what was run.
         records: the timed runs.
         stats: by (workload, variant), then by metric; none for a variant that failed.
-        verdicts: by workload, one an expectation; then, under `OVERALL`, those on the agreement
-            with the paper's values.
+        verdicts: by workload, one an expectation; then, under `OVERALL`, those that are judged once
+            and those on the agreement with the paper's values.
         remarks: what a reader must know to trust the numbers.
     """
 
@@ -119,13 +119,11 @@ def summarise(records: Sequence[Record]) -> Summary:
     workloads = dict.fromkeys(record.workload for record in records)
     expectations = [parse_expectation(source) for source in experiment.expect]
     verdicts = {
-        workload: tuple(
-            judge(e, _lookup(workload, done, stats)) for e in expectations if not e.overall
-        )
+        workload: tuple(judge(e, _lookup(workload, done, stats)) for e in expectations if e.on_each)
         for workload in workloads
     }
-    means = _means(tuple(workloads), stats)
-    overall = [judge(e, means) for e in expectations if e.overall]
+    means, chosen = _means(tuple(workloads), stats), _lookup(None, done, stats)
+    overall = [judge(e, means if e.on_means else chosen) for e in expectations if not e.on_each]
     summary = Summary(
         records[0].arm,
         experiment,
@@ -163,24 +161,26 @@ def _stat(values: list[float]) -> Stat:
 
 
 def _lookup(
-    workload: str,
+    workload: str | None,
     runs: dict[tuple[str, str], list[Record]],
     stats: dict[tuple[str, str], dict[str, Stat]],
-) -> Callable[[str, str], Value | None]:
-    def lookup(variant: str, metric: str) -> Value | None:
-        if metric == ANSWERS:
-            return _answers(variant, runs.get((workload, variant), []))
-        stat = stats.get((workload, variant), {}).get(metric)
+) -> Lookup:
+    """Look up what is measured on a workload, or on those that the names say."""
+
+    def lookup(name: Name) -> Value | None:
+        on = name.workload or workload
+        assert on is not None
+        if name.metric == ANSWERS:
+            return _answers(name.variant, runs.get((on, name.variant), []))
+        stat = stats.get((on, name.variant), {}).get(name.metric)
         return None if stat is None else stat.median
 
     return lookup
 
 
-def _means(
-    workloads: Sequence[str], stats: dict[tuple[str, str], dict[str, Stat]]
-) -> Callable[[str, str], Value | None]:
-    def lookup(variant: str, metric: str) -> Value | None:
-        found = [stats.get((workload, variant), {}).get(metric) for workload in workloads]
+def _means(workloads: Sequence[str], stats: dict[tuple[str, str], dict[str, Stat]]) -> Lookup:
+    def lookup(name: Name) -> Value | None:
+        found = [stats.get((on, name.variant), {}).get(name.metric) for on in workloads]
         known = [stat.median for stat in found if stat is not None]
         return sum(known) / len(known) if len(known) == len(found) else None
 

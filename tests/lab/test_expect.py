@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgjax.errors import ConfigError
-from sgjax.lab.expect import judge, parse_expectation
+from sgjax.lab.expect import Name, judge, parse_expectation
 
 VALUES = {"full": {"rate": 6.0, "tokens": 8.0}, "plain": {"rate": 1.5, "tokens": 40.0}}
 
@@ -31,8 +31,8 @@ comparisons = st.builds(
 )
 
 
-def lookup(variant, metric):
-    return VALUES.get(variant, {}).get(metric)
+def lookup(name):
+    return VALUES.get(name.variant, {}).get(name.metric)
 
 
 @given(comparisons)
@@ -57,12 +57,35 @@ def test_detail_shows_both_sides():
 
 def test_means_are_compared_as_values_are():
     expectation = parse_expectation("mean(full.rate) >= 0.96 * mean(plain.rate)")
-    assert expectation.overall
-    assert expectation.names == (("full", "rate"), ("plain", "rate"))
+    assert expectation.on_means
+    assert not expectation.on_each
+    assert expectation.names == (Name("full", "rate"), Name("plain", "rate"))
     assert judge(expectation, lookup).detail == "6 >= 1.44"
-    assert not parse_expectation("full.rate > 1").overall
-    with pytest.raises(ConfigError, match="mixes means"):
-        parse_expectation("mean(full.rate) > plain.rate")
+    assert parse_expectation("full.rate > 1").on_each
+
+
+def test_values_of_a_workload_are_compared_once():
+    expectation = parse_expectation("chat.full.rate >= 2 * judge.full.rate")
+    assert not expectation.on_each
+    assert not expectation.on_means
+    assert expectation.names == (Name("full", "rate", "chat"), Name("full", "rate", "judge"))
+    by_workload = {"chat": 6.0, "judge": 2.5}
+    assert judge(expectation, lambda name: by_workload[name.workload]).detail == "6 >= 5"
+    verdict = judge(expectation, lambda name: {"chat": 6.0}.get(name.workload))
+    assert verdict.detail == "no value of judge.full.rate"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "mean(full.rate) > plain.rate",
+        "chat.full.rate > plain.rate",
+        "chat.full.rate > mean(plain.rate)",
+    ],
+)
+def test_values_of_different_kinds_are_not_compared(source):
+    with pytest.raises(ConfigError, match="like with like"):
+        parse_expectation(source)
 
 
 def test_missing_values_are_not_measured_rather_than_false():
@@ -77,7 +100,8 @@ def test_missing_values_are_not_measured_rather_than_false():
         "full.rate",
         "full.rate > open('x')",
         "full.rate > rate",
-        "full.a.b > 1",
+        "chat.full.a.b > 1",
+        "mean(chat.full.rate) > 1",
         "full.rate > 'x'",
         "full.rate > True",
         "full.rate in full.tokens",
