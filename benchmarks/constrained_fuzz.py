@@ -49,14 +49,14 @@ def run(
 ) -> collections.Counter[str]:
     """Run one batch; count how its requests ended."""
     asked = [(f"p{rng.randrange(50)}", draw(schemas, rng)) for _ in range(BATCH)]
-    results = engine.generate([prompt for prompt, _ in asked], [params for _, params in asked])
+    results: Any = engine.generate([prompt for prompt, _ in asked], [params for _, params in asked])
     counts: collections.Counter[str] = collections.Counter()
     for (prompt, params), result in zip(asked, results, strict=True):
         kind = next((k for k in ("regex", "json_schema") if k in params), "plain")
         ended = result["meta_info"]["finish_reason"]["type"]
         counts[f"{kind} {ended}"] += 1
         if kind == "plain" and rng.random() < 0.1:
-            alone = engine.generate(prompt, params)
+            alone: Any = engine.generate(prompt, params)
             counts["plain as alone"] += alone["output_ids"] == result["output_ids"]
             counts["plain compared"] += 1
         if kind != "plain" and ended == "stop" and not keeps(params, result["text"]):
