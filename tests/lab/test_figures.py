@@ -58,6 +58,18 @@ def test_the_same_records_give_the_same_files():
     assert draw(arms) == draw(arms)
 
 
+@pytest.mark.parametrize(("variants", "ticks"), [(["only"], [""]), (["a", "b"], ["a", "b"])])
+def test_bars_of_a_single_variant_are_told_apart_by_their_workloads(variants, ticks):
+    from sgjax.lab.figures.bars import draw_bars
+
+    two = {"ours": MMLU["mmlu"], "theirs": MMLU["mmlu"]}
+    data = {**BASE, "workloads": two, "variants": {name: {} for name in variants}}
+    arms = made_up_arms({**data, "figure": {"type": "bars", "panels": [RATE]}}, executors=("sim",))
+    (axes,) = draw_bars(arms[0].experiment.figure, arms).axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ticks * len(two)
+    assert {"ours", "theirs"} <= set(texts_of(axes))
+
+
 def texts_of(axes):
     return [text.get_text() for text in axes.texts]
 

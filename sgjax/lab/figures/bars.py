@@ -89,16 +89,16 @@ def _draw_panel(axes: Axes, arms: Sequence[Summary], metric: str, wide: bool) ->
         _write(axes, bar.x, high, show(bar.stat.median), wide)
     name_panel(axes, METRICS[metric].heading, _draw_bounds(axes, bars, metric))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-    axes.set_xticks(
-        [bar.x for bar in bars], [""] * len(bars) if wide else [b.variant for b in bars]
-    )
+    # One variant on several workloads: their names tell the bars apart.
+    unnamed = wide or len({bar.variant for bar in bars}) < 2 <= len(bars)
+    axes.set_xticks([bar.x for bar in bars], ["" if unnamed else bar.variant for bar in bars])
     axes.tick_params(axis="x", length=0)
     axes.tick_params(colors=INK)
     axes.grid(axis="y", color=GRID, lw=0.8)
     axes.set_axisbelow(True)
     axes.margins(x=0.02, y=0.3 if wide else 0.16)
     axes.set_ylim(bottom=0)
-    _label_groups(axes, arms, wide)
+    _label_groups(axes, arms, wide, -6 if unnamed else -28)
 
 
 def _write(axes: Axes, x: float, y: float, text: str, wide: bool) -> None:
@@ -154,7 +154,7 @@ def _bound(stats: dict[str, Stat], metric: str) -> float | None:
     return None
 
 
-def _label_groups(axes: Axes, arms: Sequence[Summary], wide: bool) -> None:
+def _label_groups(axes: Axes, arms: Sequence[Summary], wide: bool, below: int) -> None:
     found = groups(arms)
     counts = [len(group.arm.variants(group.workload)) for group in found]
     if len(found) == 1:
@@ -167,7 +167,7 @@ def _label_groups(axes: Axes, arms: Sequence[Summary], wide: bool) -> None:
             _broken(label, chars) if wide else label,
             (start + (count - 1) / 2, 0),
             xycoords=("data", "axes fraction"),
-            xytext=(0, -6 if wide else -28),
+            xytext=(0, below),
             textcoords="offset points",
             ha="center",
             va="top",
