@@ -38,7 +38,7 @@ def live(jump, seed):
         jump,
         canonical=rng.random() < 0.3,
         page_size=page_size,
-        pages=rng.choice([52, 200, 600]) // page_size,
+        pages=rng.choice([60, 90, 600]) // page_size,
         running=rng.choice([1, 8, 8]),
         budget=rng.choice([16, 32, 64]),
         siblings=rng.choice([AdmitSpec(), DeferSpec(min_tokens=4), SharePlannedSpec()]),
@@ -51,7 +51,7 @@ def live(jump, seed):
         stops = {"stop": ('"',)} if rng.random() < 0.15 else {}
         if rng.random() < 0.15:
             stops = {"stop_token_ids": tuple(bench.tokenizer.encode(': "')[-1:])}
-        new = rng.choice([2, 5, 9, 14, 60]) if pattern is not None else 6
+        new = rng.choice([2, 5, 9, 14, 60]) if pattern is not None else rng.choice([6, 40])
         bench.add(f"r{i}", prompt, pattern, new, stream=rng.random() < 0.5, **stops)
         for _ in range(rng.randrange(2) if i > 15 else 0):
             bench.step()
