@@ -199,12 +199,15 @@ class RestrictedTree(abc.ABC):
         self._tree.check()
 
 
-@final
-class ManualCache(RestrictedTree):
-    """Share only prefixes that the frontend declared, as systems with manual sharing do."""
+class SelectiveTree(RestrictedTree):
+    """A tree that takes only some of what it is offered; all may use what it has."""
+
+    @abc.abstractmethod
+    def takes(self, reason: InsertReason) -> bool:
+        """Return whether what is offered for a reason is taken."""
 
     def match(self, key: Keys) -> Match:
-        """Return the longest declared prefix."""
+        """Return the longest prefix of what was taken."""
         return self._tree.match(key)
 
     def walk(self, key: Keys, start: CacheNode | None = None) -> Place:
@@ -219,38 +222,31 @@ class ManualCache(RestrictedTree):
         reason: InsertReason,
         start: CacheNode | None = None,
     ) -> Match:
-        """Take declared prefixes; of others hand back the part that was shared before."""
-        allowed = len(key) if reason is InsertReason.DECLARED else shared
+        """Take what is to be taken; of the rest hand back the part that was shared before."""
+        allowed = len(key) if self.takes(reason) else shared
         return self._tree.insert(key[:allowed], pages, shared, reason, start)
 
 
 @final
-class FinishedCache(RestrictedTree):
+class ManualCache(SelectiveTree):
+    """Share only prefixes that the frontend declared, as systems with manual sharing do."""
+
+    def takes(self, reason: InsertReason) -> bool:
+        """Return whether a prefix was declared."""
+        return reason is InsertReason.DECLARED
+
+
+@final
+class FinishedCache(SelectiveTree):
     """Share what has ended, and declared prefixes: what runs shares nothing of its own yet.
 
     SGLang's first release inserted a request's tokens when it ended (`handle_finished_requests` in
     its model_rpc.py); a frontend's prefix is a request of its own there, which ends at once.
     """
 
-    def match(self, key: Keys) -> Match:
-        """Return the longest prefix of what has ended."""
-        return self._tree.match(key)
-
-    def walk(self, key: Keys, start: CacheNode | None = None) -> Place:
-        """Return where a waiting key hangs in the tree, and what it may use of it."""
-        return self._tree.walk(key, start)
-
-    def insert(
-        self,
-        key: Keys,
-        pages: Pages,
-        shared: int,
-        reason: InsertReason,
-        start: CacheNode | None = None,
-    ) -> Match:
-        """Take what has ended; of a running one's chunks hand back what was shared before."""
-        allowed = shared if reason is InsertReason.CHUNK else len(key)
-        return self._tree.insert(key[:allowed], pages, shared, reason, start)
+    def takes(self, reason: InsertReason) -> bool:
+        """Return whether it is more than a chunk of what still runs."""
+        return reason is not InsertReason.CHUNK
 
 
 @final

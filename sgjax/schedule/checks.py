@@ -37,6 +37,11 @@ class Limits:
     logprobs: bool = True
     top_logprobs: int = MAX_TOP_LOGPROBS
 
+    def charge(self, num_tokens: int) -> int:
+        """Return what so many new tokens of one sequence take of the budget."""
+        blocks = -(-num_tokens // self.block_tokens)
+        return 1 if num_tokens == 1 else blocks * self.block_tokens
+
 
 def check_request(request: Request, keys: Keys, limits: Limits, capacity: int) -> None:
     """Verify that a request could run if it were alone.

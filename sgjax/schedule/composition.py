@@ -29,7 +29,7 @@ class Draft:
     def __init__(
         self, limits: Limits, pages: PageKeeper, shares_planned: bool, whole_prompts: bool
     ) -> None:
-        self._block = limits.block_tokens
+        self._limits = limits
         self._pages = pages
         self._shares_planned = shares_planned
         self._whole_prompts = whole_prompts
@@ -52,32 +52,31 @@ class Draft:
         # Who has the step for itself needs no more: otherwise the longest would never run.
         if not self._whole_prompts or self.is_empty or num_tokens == 1:
             return True
-        return num_tokens <= self.budget // self._block * self._block
+        return self._limits.charge(num_tokens) <= self.budget
 
     def decode(self, seq: Sequence) -> None:
         """Add a sequence that lacks one token, whatever is left of the budget."""
-        start = seq.num_computed
-        sample = seq.output is not None
-        self._singles.append(PlanRow(seq, start, start + 1, sample, seq.logprob_from))
-        self.budget -= 1
+        self._add(seq, 1)
 
     def extend(self, seq: Sequence) -> None:
         """Add as many of a sequence's missing tokens as the budget allows, maybe none."""
-        start, todo, block = seq.num_computed, seq.todo, self._block
+        todo, block = seq.todo, self._limits.block_tokens
         if todo == 1 and self.budget > 0:
-            count, charge = 1, 1
+            count = 1
         else:
             count = min(todo, max(self.budget, 0) // block * block)
-            charge = -(-count // block) * block
         if count == 0:
             return
-        end = start + count
+        self._add(seq, count)
+        if self._shares_planned:
+            self._pages.offer(seq, seq.num_computed + count)
+
+    def _add(self, seq: Sequence, count: int) -> None:
+        start, end = seq.num_computed, seq.num_computed + count
         sample = end == seq.num_tokens and seq.output is not None
         row = PlanRow(seq, start, end, sample, seq.logprob_from)
         (self._singles if count == 1 else self._extends).append(row)
-        self.budget -= charge
-        if self._shares_planned:
-            self._pages.offer(seq, end)
+        self.budget -= self._limits.charge(count)
 
 
 Admit = Callable[[Draft], bool]

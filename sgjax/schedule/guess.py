@@ -36,17 +36,16 @@ def add_guesses(rows: list[PlanRow], pages: PageKeeper, limits: Limits) -> list[
     """
     if not any(row.seq.held for row in rows):
         return rows
-    block = limits.block_tokens
-    budget = limits.token_budget - sum(_charge(row.num_tokens, block) for row in rows)
+    budget = limits.token_budget - sum(limits.charge(row.num_tokens) for row in rows)
     # Each guess is one more sampled position; an executor has one to spare for every block.
-    spare = limits.token_budget // block
+    spare = limits.token_budget // limits.block_tokens
     singles: list[PlanRow] = []
     extends: list[PlanRow] = []
     for row in rows:
         guesses = suppose(row.seq)[:spare] if row.sample and row.seq.held else ()
         if guesses:
             longer = row._replace(end=row.end + len(guesses), guesses=guesses)
-            extra = _charge(longer.num_tokens, block) - _charge(row.num_tokens, block)
+            extra = limits.charge(longer.num_tokens) - limits.charge(row.num_tokens)
             if extra <= budget and pages.reserve(row.seq, longer.end):
                 budget -= extra
                 spare -= len(guesses)
@@ -95,7 +94,3 @@ def confirmed(row: PlanRow, stats: SchedulerStats) -> Iterator[int]:
         stats.saved_passes += 1
         yield right
     stats.wrong_guesses += len(guessed) - right
-
-
-def _charge(count: int, block: int) -> int:
-    return 1 if count == 1 else -(-count // block) * block

@@ -217,7 +217,7 @@ class Scheduler:
         self._steps += 1
         self._growth.step()
         rows = add_guesses(rows, self._pages, self._limits)
-        num_tokens = sum(row.end - row.start for row in rows)
+        num_tokens = sum(row.num_tokens for row in rows)
         used = self._pages.pool.num_pages - self._pages.pool.num_free
         self.stats.planned(len(rows), num_tokens, used)
         plan = Plan(self._steps, tuple(rows), num_tokens)
