@@ -49,13 +49,37 @@ def load_yaml(path: Path) -> Any:
         ConfigError: the file is missing or is no YAML; the message says where.
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a SafeLoader
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}; check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+        raise ConfigError(f"{path} is not valid YAML: {say_yaml_error(error)}") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuse keys that stand twice in a mapping: the first would be lost without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+        return node
+
+
+def say_yaml_error(error: yaml.YAMLError) -> str:
+    """Return what is wrong with a YAML text, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    problem = getattr(error, "problem", None) or getattr(error, "context", None)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
 
 
 def nearest(key: str, allowed: list[str]) -> str:
@@ -86,7 +110,8 @@ def _explain(kind: Any, error: dict[str, Any]) -> str:
     if error["type"] == "value_error":  # one of our own, which names key, value and remedy
         said = str(error["ctx"]["error"])
         return f"{place}: {said}" if shown else said
-    return f"{place}: got {error['input']!r}; {error['msg']}"
+    needed = {"tuple_type": "a list is needed, as in [1, 2]", "dict_type": "a mapping is needed"}
+    return f"{place}: got {error['input']!r}; {needed.get(error['type'], error['msg'])}"
 
 
 def _walk(kind: Any, location: list[str]) -> tuple[Any, list[str]]:
@@ -101,7 +126,7 @@ def _walk(kind: Any, location: list[str]) -> tuple[Any, list[str]]:
             continue
         options = _dataclasses_in(current)
         tagged = [c for c in options if _tag_of(c) == part]
-        if tagged and part not in {f.name for c in options for f in dataclasses.fields(c)}:
+        if tagged and len(options) > 1:
             current = tagged[0]
             continue
         shown.append(part)

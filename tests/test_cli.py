@@ -64,6 +64,22 @@ def test_run_all_finds_the_experiments_that_ship(invoke, monkeypatch, tmp_path):
     assert all(path.stem in done.stdout for path in Path("experiments").glob("*.yaml"))
 
 
+def test_a_folder_without_experiments_and_a_file_that_is_a_folder_are_named(invoke, tmp_path):
+    done = invoke("run", "--all", "--folder", tmp_path)
+    assert f"{tmp_path} holds no experiments" in done.stderr
+    assert f"--all --folder {tmp_path}" in invoke("run", tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("run", "--all"), ("run", QUICKSTART, SMALL), ("view", "figure3")]
+)
+def test_a_folder_that_cannot_be_made_is_one_line_on_stderr(invoke, tmp_path, command):
+    (tmp_path / "file").write_text("")
+    done = invoke(*command, "--out", tmp_path / "file" / "out")
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert "ResultsError: cannot" in done.stderr
+
+
 def test_a_users_mistake_is_one_line_on_stderr_and_exit_code_1(invoke, tmp_path):
     done = invoke("run", QUICKSTART, "repeat=3", "--out", tmp_path)
     assert done.exit_code == 1

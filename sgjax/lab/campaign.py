@@ -16,7 +16,7 @@ from sgjax.errors import ConfigError, ResultsError, SgjaxError
 from sgjax.lab.config import load_arms
 from sgjax.lab.index import Entry, write_index
 from sgjax.lab.plot import write_figures
-from sgjax.lab.records import RESULTS, read_records
+from sgjax.lab.records import RESULTS, make_folder, read_records
 from sgjax.lab.runner import Finished
 from sgjax.lab.summary import Summary, summarise_arms
 
@@ -46,19 +46,17 @@ def run_all(
     """Run experiments, whatever becomes of each, and keep an index of them up to date.
 
     Args:
-        files: their YAML files.
+        files: their YAML files, at least one.
         out: the folder that holds all results; the index is written into it.
         run: runs one.
         console: where progress and the final table go.
         budget_s: seconds after which no other experiment is begun; None for no end.
 
     Raises:
-        ConfigError: there are no files.
-        ResultsError: the index cannot be written.
+        ResultsError: the folder or the index cannot be written.
     """
-    if not files:
-        raise ConfigError("there are no experiments to run; give a folder that holds *.yaml files")
-    out.mkdir(parents=True, exist_ok=True)
+    assert files
+    make_folder(out)
     begin, entries, interrupted = time.monotonic(), [], False
     for number, file in enumerate(files, 1):
         spent_s = time.monotonic() - begin

@@ -65,6 +65,8 @@ class RunCommand:
     def all(self, folder: Path, budget_s: float | None) -> int:
         """Run all experiments of a folder and write the index; return the exit code."""
         files = sorted(folder.glob("*.yaml"))
+        if not files:
+            raise ConfigError(f"{folder} holds no experiments; give a folder of *.yaml files")
         campaign = run_all(files, self.out, self._run_and_forget, self.console, budget_s)
         say_written(self.console, [campaign.index])
         if campaign.interrupted:

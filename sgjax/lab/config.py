@@ -4,7 +4,7 @@ Imports typed, the lab's workloads, metrics, references and expectations. Below 
 sees what the user wrote, except that engine settings stay plain data until the engine validates
 them.
 
-Three keys of a file say how the others are to be read, and are gone from an `Experiment`. Two hold
+Four keys of a file say how the others are to be read, and are gone from an `Experiment`. Two hold
 overrides, dotted keys with their values, as the command line takes them::
 
     arms:                              # the same experiment, run in more than one way
@@ -14,17 +14,16 @@ overrides, dotted keys with their values, as the command line takes them::
       workloads.mmlu.num_questions: 40
       seeds: [0]
     peers: {names: [vllm, llama_cpp]}  # the engines that `sgjax run --peers` adds as variants
+    sweep: {kv_tokens: [1000, 2000]}   # a variant more of each variant for each value
 
 An arm's overrides come first (one of them may be `quick`, in place of the file's), then `quick`,
-then the command line's. A file without `arms` is run as it stands.
+then the command line's, then the sweep. A file without `arms` is run as it stands.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from sgjax.errors import ConfigError
 from sgjax.lab.baselines import load_baseline
@@ -32,6 +31,13 @@ from sgjax.lab.cluster import ClusterSpec
 from sgjax.lab.expect import parse_expectation
 from sgjax.lab.figures.spec import BarsFigure, FigureConfig
 from sgjax.lab.metrics import METRICS
+from sgjax.lab.overrides import (
+    Override,
+    override,
+    override_what_is_there,
+    parse_override,
+    sweep,
+)
 from sgjax.lab.peers.spec import PeerSpec
 from sgjax.lab.reference import Arm, Reference
 from sgjax.lab.workloads import DataSource, WorkloadConfig
@@ -93,7 +99,7 @@ class Experiment:
 
     def engine_settings(self, variant: str, seed: int) -> dict[str, Any]:
         """Return the engine settings of a variant: `base`, overridden by the variant's own."""
-        settings = self._said_of(variant)
+        settings = self.said_of(variant)
         settings.pop("language", None)
         settings.pop("cluster", None)
         return {**settings, "seed": seed}
@@ -104,7 +110,7 @@ class Experiment:
         Raises:
             ConfigError: what the YAML says of it is not valid.
         """
-        said = self._said_of(variant).get("cluster")
+        said = self.said_of(variant).get("cluster")
         where = f"variant {variant!r}: cluster"
         return None if said is None else validate(ClusterSpec, said, where)
 
@@ -114,7 +120,7 @@ class Experiment:
         Raises:
             ConfigError: what the YAML says of it is not valid.
         """
-        said = self._said_of(variant).get("language", {})
+        said = self.said_of(variant).get("language", {})
         return validate(LanguageSpec, said, f"variant {variant!r}: language")
 
     def peer(self, variant: str) -> PeerSpec | None:
@@ -123,10 +129,11 @@ class Experiment:
         Raises:
             ConfigError: what the YAML says of it is not valid.
         """
-        said = self._said_of(variant).get("peer")
+        said = self.said_of(variant).get("peer")
         return None if said is None else validate(PeerSpec, said, f"variant {variant!r}: peer")
 
-    def _said_of(self, variant: str) -> dict[str, Any]:
+    def said_of(self, variant: str) -> dict[str, Any]:
+        """Return all that `base`, baselines and the variant say together, checked by nobody yet."""
         settings: dict[str, Any] = {}
         for layer in (self.base, self.variants[variant]):
             own = dict(layer)
@@ -188,13 +195,22 @@ def load_arms(
         ConfigError: the file or an override is not valid; an unknown key is answered with the
             nearest valid one. The file's `quick` must be valid also where it is not asked for.
     """
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; give a file of it, or --all --folder {path}")
     data = load_yaml(path)
     if not isinstance(data, dict):
         raise ConfigError(f"{path} must hold a mapping of keys to values")
     data = {"name": path.stem, **data}
-    given = [_parse_override(override) for override in overrides]
+    given = [parse_override(text) for text in overrides]
+    if pythons is None and any(key.split(".")[0] == "peers" for key, _ in given):
+        raise ConfigError("what overrides say of peers is used with --peers alone; add it")
     arms = validate(dict[Arm, dict[str, Any]], data.pop("arms", {}), f"{path}: arms")
-    return tuple(_load_arm(data, arm, quick, given, pythons, path) for arm in arms.values() or [{}])
+    loaded = [_load_arm(data, arm, quick, given, pythons, path) for arm in arms.values() or [{}]]
+    for key, _ in given:
+        problems = [without_effect.get(key, "") for _, without_effect in loaded]
+        if all(problems):  # one that names something near says more than the others
+            raise ConfigError(f"{path}: {max(problems, key=lambda said: 'did you mean' in said)}")
+    return tuple(experiment for experiment, _ in loaded)
 
 
 def load_experiment(path: Path, overrides: Sequence[str], quick: bool = False) -> Experiment:
@@ -212,10 +228,6 @@ def parse_experiment(data: object, where: str) -> Experiment:
     return experiment
 
 
-Override = tuple[str, Any]
-"""A dotted key and its value."""
-
-
 def _load_arm(
     data: dict[str, Any],
     arm: Mapping[str, Any],
@@ -223,15 +235,39 @@ def _load_arm(
     overrides: Sequence[Override],
     pythons: Mapping[str, str] | None,
     path: Path,
-) -> Experiment:
-    full = _override(data, arm.items())
-    peers = validate(Peers, full.pop("peers", {}), f"{path}: peers")
+) -> tuple[Experiment, dict[str, str]]:
+    """Return an arm, and by key why an override of the command line has no effect on it."""
+    full = override(data, arm.items())
     short = validate(dict[str, Any], full.pop("quick", {}), f"{path}: quick")
-    shortened = _override(full, short.items())
-    parse_experiment(shortened, f"{path}, quick")
-    experiment = parse_experiment(_override(shortened if quick else full, overrides), str(path))
-    with_peers = _add_peers(experiment, peers, pythons or {}, str(path))
-    return with_peers if pythons is not None and experiment.arm == "measured" else experiment
+    shortened = override(full, short.items())
+    _parse_arm(shortened, f"{path}, quick")
+    begun = shortened if quick else full
+    changed, without_effect = override_what_is_there(begun, overrides)
+    experiment, peers = _parse_arm(changed, str(path))
+    for key, value in overrides:
+        others = [(k, v) for k, v in overrides if k != key]
+        base = override_what_is_there(begun, others)[0].get("base", {})
+        if key.startswith("base.") and _overshadowed(experiment, base):
+            without_effect[key] = (
+                f"override '{key}={value}' changes nothing: every variant sets this itself; write "
+                f"variants.NAME.{key.removeprefix('base.')}=..."
+            )
+    if pythons is not None and experiment.arm == "measured":
+        experiment = _add_peers(experiment, peers, pythons, str(path))
+    return experiment, without_effect
+
+
+def _parse_arm(data: Mapping[str, Any], where: str) -> tuple[Experiment, Peers]:
+    swept = sweep(data)
+    peers = validate(Peers, swept.pop("peers", {}), f"{where}: peers")
+    return parse_experiment(swept, where), peers
+
+
+def _overshadowed(experiment: Experiment, base: dict[str, Any]) -> bool:
+    """Return whether another base differs, and yet makes no difference to any variant."""
+    other = replace(experiment, base=base)
+    alike = all(experiment.said_of(name) == other.said_of(name) for name in experiment.variants)
+    return alike and experiment.base != base
 
 
 def _add_peers(
@@ -249,39 +285,6 @@ def _add_peers(
     return with_peers
 
 
-def _parse_override(text: str) -> Override:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"override {text!r} is not allowed; write key=value or a.b=value")
-    try:
-        return key, yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"override {text!r}: the value is not valid YAML: {error}") from None
-
-
-def _override(data: dict[str, Any], overrides: Iterable[Override]) -> dict[str, Any]:
-    """Return data with the values of dotted keys replaced; what was given is not changed.
-
-    It may not be: YAML's anchors make one mapping appear in several places.
-    """
-    for key, value in overrides:
-        parts = key.split(".")
-        if not all(parts):
-            raise ConfigError(f"override {key!r} is not allowed; write key=value or a.b=value")
-        data = _replace(data, parts, value, key)
-    return dict(data)
-
-
-def _replace(data: dict[str, Any], parts: list[str], value: Any, key: str) -> dict[str, Any]:
-    head, *rest = parts
-    if not rest:
-        return {**data, head: value}
-    inner = data.get(head, {})
-    if not isinstance(inner, dict):
-        raise ConfigError(f"override {key!r}: {head!r} is {inner!r} and has no keys")
-    return {**data, head: _replace(inner, rest, value, key)}
-
-
 def _check(experiment: Experiment, where: str) -> None:
     for kind in ("workloads", "variants", "seeds"):
         if not getattr(experiment, kind):
@@ -293,6 +296,8 @@ def _check(experiment: Experiment, where: str) -> None:
             )
     if not experiment.name or Path(experiment.name).name != experiment.name:
         raise ConfigError(f"{where}: name={experiment.name!r} must be usable as a folder's name")
+    if not experiment.figure.panels:
+        raise ConfigError(f"{where}: figure.panels is empty; name at least one metric")
     for name in experiment.variants:
         if not name.isidentifier():
             raise ConfigError(f"{where}: variant {name!r} must be a name that expectations can use")

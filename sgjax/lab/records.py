@@ -202,6 +202,20 @@ def find_results(out: Path, experiment: str, hashes: Set[str]) -> Path | None:
     return None
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, where they are not there.
+
+    Raises:
+        ResultsError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResultsError(
+            f"cannot make the folder {path}: {error}; choose another --out"
+        ) from None
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is there in full or not at all.
 

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from sgjax.engine.config import resolve
-from sgjax.errors import ResultsError, SgjaxError
+from sgjax.errors import ConfigError, ResultsError, SgjaxError
 from sgjax.lab.bar import Bar
 from sgjax.lab.cluster import Cluster
 from sgjax.lab.config import Experiment
@@ -130,9 +130,10 @@ def _load(arms: Sequence[Experiment]) -> tuple[list[tuple[Experiment, Tasks]], l
             for variant in arm.variants:
                 if arm.peer(variant) is None:
                     resolve(None, arm.engine_settings(variant, arm.seeds[0]))
+            arm.data.check()
             tasks: Tasks = {
-                (name, seed): workload.load(arm.data, seed)
-                for name, workload in arm.workloads.items()
+                (name, seed): _load_task(arm, name, seed)
+                for name in arm.workloads
                 for seed in arm.seeds
             }
             loaded.append((arm, tasks))
@@ -141,6 +142,21 @@ def _load(arms: Sequence[Experiment]) -> tuple[list[tuple[Experiment, Tasks]], l
     if not loaded:
         raise failures[0].error
     return loaded, failures
+
+
+def _load_task(arm: Experiment, name: str, seed: int) -> Task:
+    try:
+        task = arm.workloads[name].load(arm.data, seed)
+    except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        if arm.data.path is None:  # no data but ours: a mistake of ours
+            raise
+        raise ConfigError(
+            f"workload {name!r} cannot use data.path={arm.data.path!r}: a row is not in the form "
+            f"that docs/workloads.md names ({type(error).__name__}: {error})"
+        ) from error
+    if not task.num_programs:
+        raise ConfigError(f"workload {name!r} has no programs; loosen what it leaves out")
+    return task
 
 
 def _open_results(arms: Sequence[Experiment], out: Path, resume: bool) -> RecordWriter:

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from sgjax.errors import ConfigError, ResultsError
+from sgjax.errors import ResultsError
 from sgjax.lab.campaign import index_of, run_all
 from sgjax.lab.config import load_arms
 from sgjax.lab.expect import Verdict
@@ -106,11 +106,6 @@ def test_ctrl_c_ends_the_campaign_and_names_the_rest(campaign):
         ("stopped from the keyboard",),
         ("the campaign was stopped before",),
     ]
-
-
-def test_a_folder_without_experiments_is_refused(campaign):
-    with pytest.raises(ConfigError, match="no experiments"):
-        campaign(names=())
 
 
 def test_the_index_stands_alone_and_its_links_lead_to_reports(campaign, tmp_path):

@@ -37,11 +37,11 @@ def test_shipped_experiments_are_valid_and_bear_their_files_name(path):
 
 
 def test_overrides_reach_nested_keys_in_order():
-    overrides = ["repeats=5", "workloads.mmlu.num_questions=3", "base.policy={type: fcfs}"]
+    overrides = ["repeats=5", "workloads.mmlu.num_questions=3", "base.eviction={type: lfu}"]
     experiment = load_experiment(QUICKSTART, [*overrides, "repeats=4", "data.path=[a, b]"])
     assert experiment.repeats == 4
     assert experiment.workloads["mmlu"].num_questions == 3
-    assert experiment.base["policy"] == {"type": "fcfs"}
+    assert experiment.base["eviction"] == {"type": "lfu"}
     assert experiment.data.path == ("a", "b")
 
 
@@ -131,7 +131,14 @@ def test_without_language_programs_run_as_they_do_by_default(write):
         ("repeats", "write key=value"),
         ("=3", "write key=value"),
         ("claim.part=3", "has no keys"),
-        ("claim=[", "not valid YAML"),
+        ("claim=[", "not valid YAML: line 1, column"),
+        ("figure.panels=[]", "figure.panels is empty"),
+        ("seeds=0", r"seeds: got 0; a list is needed"),
+        ("variants.ful.policy.type=lpm", "there is no variant 'ful'; did you mean 'full'"),
+        ("workloads.mmul.shots=1", "there is no workload 'mmul'; did you mean 'mmlu'"),
+        ("peers.names=[vllm]", "with --peers alone"),
+        ("sweep=3", "a list of values is needed"),
+        ("sweep.kv_tokens=3", r"sweep\.kv_tokens: got 3; a list of values is needed"),
     ],
 )
 def test_bad_overrides_are_answered_with_what_is_allowed(override, complaint):
@@ -144,7 +151,9 @@ def test_missing_keys_are_named(write):
         load_experiment(write("claim: x\nvariants: {a: {}}"), [])
 
 
-@pytest.mark.parametrize("text", ["- a list", "just text", "", "a: [1", "a: b: c"])
+@pytest.mark.parametrize(
+    "text", ["- a list", "just text", "", "a: [1", "a: b: c", MINIMAL + "variants: {b: {}}"]
+)
 def test_files_that_hold_no_mapping_are_refused(write, text):
     with pytest.raises(ConfigError, match=r"exp\.yaml"):
         load_experiment(write(text), [])
@@ -153,6 +162,21 @@ def test_files_that_hold_no_mapping_are_refused(write, text):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match="no such file"):
         load_experiment(tmp_path / "none.yaml", [])
+
+
+def test_a_key_that_is_there_twice_is_named_with_its_place(write):
+    text = MINIMAL + "base:\n  kv_tokens: 3\n  kv_tokens: 4\n"
+    with pytest.raises(ConfigError, match=r"line 7, column 3: the key 'kv_tokens' is there twice"):
+        load_experiment(write(text), [])
+
+
+def test_a_value_of_the_base_that_every_variant_replaces_is_refused_not_ignored(write):
+    path = write(MINIMAL.replace("{full: {}}", "{a: {policy: {type: lpm}}, b: {}}"))
+    assert load_experiment(path, ["base.policy={type: fcfs}"]).base  # b listens to it
+    path = write(MINIMAL.replace("{full: {}}", "{a: {policy: {type: lpm}}}"))
+    with pytest.raises(ConfigError, match=r"changes nothing: .* variants\.NAME\.policy="):
+        load_experiment(path, ["base.policy={type: fcfs}"])
+    assert load_experiment(path, ["base.kv_tokens=9"]).base == {"kv_tokens": 9}
 
 
 ARMS = """
@@ -195,6 +219,42 @@ def test_an_arm_may_be_quick_in_its_own_way(write):
     simulated, measured = load_arms(write(MINIMAL + ARMS), [], quick=True)
     assert (simulated.seeds, simulated.workloads["mmlu"].num_questions) == ((0,), 40)
     assert measured.workloads["mmlu"].num_questions == 10
+
+
+def test_an_override_reaches_the_arms_that_have_its_workload_and_one_at_least(write):
+    alone = "arms: {simulated: {}, measured: {workloads: {chat: {type: multi_turn_chat}}}}"
+    path = write(MINIMAL + alone)
+    simulated, measured = load_arms(path, ["workloads.mmlu.shots=2", "workloads.chat.num_chats=3"])
+    assert simulated.workloads["mmlu"].shots == 2
+    assert measured.workloads["chat"].num_chats == 3
+    with pytest.raises(ConfigError, match="no workload 'chatt'; did you mean"):
+        load_arms(path, ["workloads.chatt.num_chats=3"])
+
+
+def test_the_peers_can_be_chosen_from_the_command_line(write):
+    path = write(MINIMAL + "base: {model: smollm2-135m}\npeers: {names: [vllm, lmql]}")
+    [experiment] = load_arms(path, ["peers.names=[lmql]"], pythons={})
+    assert list(experiment.variants) == ["full", "lmql"]
+
+
+def test_a_sweep_adds_variants_and_workloads_and_keeps_what_there_was(write):
+    path = write(MINIMAL + "sweep: {kv_tokens: [100, 200]}\n")
+    [experiment] = load_arms(path, ["sweep.workload.shots=[1]", "sweep.policy=[{type: fcfs}]"])
+    assert experiment.variants == {
+        "full": {},
+        "full_kv_tokens_100": {"kv_tokens": 100},
+        "full_kv_tokens_200": {"kv_tokens": 200},
+        "full_policy_fcfs": {"policy": {"type": "fcfs"}},
+        "full_kv_tokens_100_policy_fcfs": {"kv_tokens": 100, "policy": {"type": "fcfs"}},
+        "full_kv_tokens_200_policy_fcfs": {"kv_tokens": 200, "policy": {"type": "fcfs"}},
+    }
+    assert {n: w.shots for n, w in experiment.workloads.items()} == {"mmlu": 5, "mmlu_shots_1": 1}
+
+
+def test_a_swept_key_of_an_object_changes_it_in_each_variant(write):
+    path = write(MINIMAL.replace("{}", "{policy: {type: k_lpm}}"))
+    variants = load_experiment(path, ["sweep.policy.k=[1, 2]"]).variants
+    assert [v["policy"].get("k") for v in variants.values()] == [None, 1, 2]
 
 
 def test_arms_are_simulated_or_measured(write):

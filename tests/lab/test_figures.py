@@ -1,5 +1,7 @@
 """The kinds of figures, on made-up records."""
 
+import re
+from dataclasses import replace
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -90,7 +92,7 @@ def test_compared_bars_stand_beside_the_papers_with_absolute_values():
     assert texts[at + 1] == f"{simulated.median:.3g}"
     rate = METRICS[RATE].show(arms[0].stats["mmlu", "fcfs"][RATE].median)
     assert texts[at + 2].startswith(f"{rate} programs/s · ")
-    assert texts[at + 2].endswith(" MB")
+    assert re.search(r" · peak K/V \S+ MB$", texts[at + 2])
     assert len(texts) == 2 * 8 * 2 + 2  # value and absolutes of each bar; the paper's two values
     assert "lpm = 1" in relative.get_title("left")
     assert "lpm = 1" not in absolute.get_title("left")
@@ -116,6 +118,15 @@ def test_labels_of_points_do_not_cover_each_other():
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
+def test_points_that_look_like_one_share_a_label():
+    [arm] = arms = made_up_arms({**BASE, **FIGURES["scatter"]}, executors=("sim",))
+    alike = dict.fromkeys(arm.stats, arm.stats["mmlu", "fcfs"])
+    arms = [replace(arm, stats=alike | {("mmlu", "lpm"): arm.stats["mmlu", "lpm"]})]
+    [axes] = draw_scatter(arms[0].experiment.figure, arms).axes
+    others = ", ".join(name for name in NAMES if name != "lpm")
+    assert sorted(" ".join(t.split()) for t in texts_of(axes)) == sorted([others, "lpm"])
+
+
 def test_the_front_holds_what_nobody_beats():
     def point(name, x, y):
         return name, Stat(x, x, x, 1), Stat(y, y, y, 1)
@@ -132,6 +143,33 @@ def test_a_sweep_has_a_line_a_value_with_its_points_in_order():
     [axes] = draw_lines(arms[0].experiment.figure, arms).axes
     lines = {line.get_label(): list(line.get_xdata()) for line in axes.lines}
     assert lines == {"lru": [100, 200, 400], "fifo": [100, 200, 400]}
+
+
+def test_several_workloads_of_a_sweep_share_colours_and_differ_in_their_dashes():
+    data = {**BASE, **FIGURES["lines"], "workloads": {"a": MMLU["mmlu"], "b": MMLU["mmlu"]}}
+    [axes] = draw_lines(
+        parse_experiment(data, "").figure, made_up_arms(data, executors=("sim",))
+    ).axes
+    styles = {line.get_label(): (line.get_color(), line.get_linestyle()) for line in axes.lines}
+    assert list(styles) == ["lru, a", "fifo, a", "lru, b", "fifo, b"]
+    assert styles["lru, a"][0] == styles["lru, b"][0] != styles["fifo, a"][0]
+    assert styles["lru, a"][1] == styles["fifo, a"][1] != styles["lru, b"][1]
+
+
+def test_workloads_that_differ_in_more_than_x_are_on_lines_of_their_own():
+    nested = {
+        f"n{num}_d{depth}": {"type": "nested", "num_requests": num, "depth": depth, "step": 8}
+        for num in (500, 2000)
+        for depth in (2, 16)
+    }
+    figure = {"type": "lines", "x": "workload.num_requests", "panels": [HIT]}
+    data = {**BASE, "workloads": nested, "variants": {"lpm": {}}, "figure": figure}
+    [axes] = draw_lines(
+        parse_experiment(data, "").figure, made_up_arms(data, executors=("sim",))
+    ).axes
+    lines = {line.get_label(): list(line.get_xdata()) for line in axes.lines}
+    assert lines == {"lpm, depth 2": [500, 2000], "lpm, depth 16": [500, 2000]}
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["500", "2,000"]
 
 
 def test_a_sweep_is_drawn_in_the_terms_of_the_papers_values():

@@ -13,7 +13,13 @@ from sgjax.lab.config import load_experiment
 from sgjax.lab.records import read_records
 from sgjax.lab.runner import run_experiment
 from sgjax.lab.summary import summarise
-from sgjax.lab.workloads import MmluWorkload
+from sgjax.lab.workloads import (
+    DataSource,
+    MmluWorkload,
+    MultiTurnChatWorkload,
+    ReactWorkload,
+    TraceWorkload,
+)
 from sgjax.theory.bound import hit_rate_bound
 from tests.lab.fake_engine import FakeEngine
 
@@ -204,6 +210,31 @@ def test_a_setting_that_no_engine_knows_is_refused_before_anything_runs(
         run_experiment([wrong], tmp_path / "out", builder, console)
     assert builder.engines == []
     assert not (tmp_path / "out").exists()
+
+
+def test_a_data_path_that_is_not_there_is_refused_where_nothing_reads_it_too(
+    experiment, console, tmp_path
+):
+    chats = {"chat": MultiTurnChatWorkload(num_chats=1)}
+    lost = replace(experiment, workloads=chats, data=DataSource("nowhere"))
+    with pytest.raises(ConfigError, match=r"data\.path=.nowhere. is not allowed; not found"):
+        run_experiment([lost], tmp_path, Builder(), console)
+
+
+def test_data_in_another_form_is_a_users_mistake_and_not_a_crash(experiment, console, tmp_path):
+    (tmp_path / "react_fewshot_prompts.jsonl").write_text('{"name": "mine", "text": ""}\n')
+    (tmp_path / "react_hotpotqa_100.jsonl").write_text('{"question": "", "steps": [{"a": 1}]}\n')
+    wrong = replace(
+        experiment, workloads={"agents": ReactWorkload()}, data=DataSource(str(tmp_path))
+    )
+    with pytest.raises(ConfigError, match=r"'agents' cannot use data\.path=.*StopIteration"):
+        run_experiment([wrong], tmp_path / "out", Builder(), console)
+
+
+def test_a_workload_without_programs_is_refused_before_anything_runs(experiment, console, tmp_path):
+    empty = replace(experiment, workloads={"t": TraceWorkload("t.jsonl", max_tokens=1)})
+    with pytest.raises(ConfigError, match="workload 't' has no programs"):
+        run_experiment([empty], tmp_path, Builder(), console)
 
 
 def test_missing_runs_are_remarked_and_their_expectations_left_open(experiment, console, tmp_path):

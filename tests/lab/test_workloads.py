@@ -1,8 +1,11 @@
 """The workloads of programs, on made-up data and on a few rows in the form of the real ones."""
 
 import json
+import math
 import random
 import re
+from dataclasses import fields
+from typing import get_args
 
 import pytest
 
@@ -11,17 +14,22 @@ from sgjax.errors import ConfigError
 from sgjax.lab.workloads import (
     DataSource,
     DspyRagWorkload,
+    FamiliesWorkload,
     GenerativeAgentsWorkload,
     HellaswagWorkload,
     JsonDecodingWorkload,
     LlmJudgeWorkload,
     MultiTurnChatWorkload,
+    NestedWorkload,
     ReactWorkload,
     SelfConsistencyWorkload,
     SharegptWorkload,
     SkeletonOfThoughtWorkload,
+    TraceWorkload,
     TreeOfThoughtWorkload,
+    WorkloadConfig,
 )
+from sgjax.lab.workloads.families import Family
 from sgjax.lab.workloads.json_decoding import CHARACTER
 from sgjax.lab.workloads.text import about_tokens, choose, prose, read_rows
 from sgjax.lang.spec import LanguageSpec, SequentialFork
@@ -186,6 +194,35 @@ def test_topics_articles_names_and_passages_are_read(tmp_path):
     assert (len(row["question"].split()), row["tokens"]) == (10, 20)
 
 
+NUMBERS = [
+    (kind, field.name)
+    for kind in get_args(get_args(WorkloadConfig)[0])
+    for field in fields(kind)
+    if field.type in (int, float, int | None, float | None)
+]
+NEEDED = {
+    FamiliesWorkload: {"families": {"a": Family(1, 9, 9, 9)}, "num_requests": 1, "rate_per_s": 1},
+    NestedWorkload: {"num_requests": 1, "depth": 1, "step": 1},
+    TraceWorkload: {"file": "t.jsonl"},
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), NUMBERS, ids=lambda part: getattr(part, "type", part))
+@pytest.mark.parametrize("value", [-1, math.inf, math.nan])
+def test_numbers_out_of_range_are_refused_with_key_value_and_limit(kind, name, value):
+    workload = kind(**{**NEEDED.get(kind, {}), name: value})
+    with pytest.raises(ConfigError, match=rf"{kind.type}: {name}={value}.*(must be|needed)"):
+        workload.load(DataSource(), 0)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind, name in NUMBERS if name == "low"], ids=lambda kind: kind.type
+)
+def test_lengths_may_not_begin_above_their_end(kind):
+    with pytest.raises(ConfigError, match="low=3 is not allowed with high=2"):
+        kind(low=3, high=2).load(DataSource(), 0)
+
+
 @pytest.mark.parametrize("workload", [HellaswagWorkload(), TreeOfThoughtWorkload()])
 def test_more_programs_than_the_data_have_are_refused(workload, tmp_path):
     row = {"activity_label": "a", "ctx": "c", "endings": list("abcd"), "label": 0}
@@ -216,8 +253,8 @@ def test_made_up_prose_has_as_many_words_as_asked_for():
     assert len(text.split()) == 30
     assert text.count(".") == 3
     assert text != prose(random.Random(1), 30)
-    with pytest.raises(ConfigError, match="count=0"):
-        choose(random.Random(0), [1], 0, "count")
+    with pytest.raises(ConfigError, match="count=2 is not allowed; the data has rows for 1"):
+        choose(random.Random(0), [1], 2, "count")
 
 
 def test_a_town_lives_its_calls_one_after_another_from_a_place_in_the_trace(tmp_path):

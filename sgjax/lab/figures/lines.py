@@ -16,6 +16,7 @@ from sgjax.lab.figures.style import (
     GRID,
     INK,
     MARKERS,
+    Group,
     groups,
     heading,
     name_panel,
@@ -26,6 +27,12 @@ from sgjax.lab.metrics import METRICS
 from sgjax.lab.summary import Stat, Summary
 
 WORKLOAD = "workload."
+DASHES = ("-", "--", ":", "-.")
+FEW_TICKS = 6
+"""So many values of x are written as they are; of more, matplotlib chooses."""
+
+Name = tuple[str, str]
+"""What a line is of, which is its colour, and on which workloads, which is its dashes."""
 
 
 @dataclass
@@ -49,6 +56,8 @@ def draw_lines(spec: LinesFigure, arms: Sequence[Summary]) -> Figure:
         for axes in panels
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
+    if not shown:  # nothing was measured
+        return figure
     figure.legend(
         list(shown.values()),
         list(shown),
@@ -89,12 +98,17 @@ def x_value(spec: LinesFigure, arm: Summary, workload: str, variant: str) -> flo
 def _draw_panel(axes: Axes, spec: LinesFigure, arms: Sequence[Summary], metric: str) -> None:
     reference = arms[0].experiment.reference.get(metric)
     factor = scale(metric, reference)
-    for at, (name, line) in enumerate(_lines(spec, arms, metric).items()):
+    lines = _lines(spec, arms, metric)
+    hues, places = (list(dict.fromkeys(name[part] for name in lines)) for part in (0, 1))
+    for (hue, place), line in lines.items():
+        name = ", ".join(part for part in (hue, place) if part)
+        at = hues.index(hue)
         colour, marker = COLOURS[at % len(COLOURS)], MARKERS[at % len(MARKERS)]
+        dashes = DASHES[places.index(place) % len(DASHES)]
         points = sorted(line.points, key=lambda point: point[0])
         xs = [x for x, _ in points]
         middle = [y.median * factor for _, y in points]
-        axes.plot(xs, middle, color=colour, marker=marker, ms=5, lw=1.5, label=name)
+        axes.plot(xs, middle, color=colour, marker=marker, ms=5, lw=1.5, ls=dashes, label=name)
         low, high = [y.low * factor for _, y in points], [y.high * factor for _, y in points]
         if low != high:
             axes.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
@@ -113,6 +127,10 @@ def _draw_panel(axes: Axes, spec: LinesFigure, arms: Sequence[Summary], metric: 
     axes.set_xlabel(METRICS[spec.x].heading if spec.x in METRICS else spec.x, color=INK)
     if spec.log:
         axes.set_xscale("log")
+    ticks = sorted({x for line in lines.values() for x, _ in line.points})
+    if spec.x not in METRICS and len(ticks) <= FEW_TICKS:
+        axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+        axes.set_xticks([], minor=True)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axes.tick_params(colors=INK)
     axes.grid(color=GRID, lw=0.8)
@@ -120,15 +138,15 @@ def _draw_panel(axes: Axes, spec: LinesFigure, arms: Sequence[Summary], metric: 
     axes.set_ylim(bottom=0)
 
 
-def _lines(spec: LinesFigure, arms: Sequence[Summary], metric: str) -> dict[str, Line]:
-    lines: dict[str, Line] = {}
+def _lines(spec: LinesFigure, arms: Sequence[Summary], metric: str) -> dict[Name, Line]:
+    lines: dict[Name, Line] = {}
     for group in groups(arms):
         reference = group.arm.experiment.reference.get(metric)
         for variant in group.arm.variants(group.workload):
             stat = group.arm.beside_paper(group.workload, variant, metric)
             if stat is None:
                 continue
-            line = lines.setdefault(_line_of(spec, arms, group.arm, group.label, variant), Line())
+            line = lines.setdefault(_line_of(spec, arms, group, variant), Line())
             x = x_value(spec, group.arm, group.workload, variant)
             line.points.append((x, stat))
             paper = reference.middle(group.workload, variant) if reference is not None else None
@@ -137,15 +155,29 @@ def _lines(spec: LinesFigure, arms: Sequence[Summary], metric: str) -> dict[str,
     return lines
 
 
-def _line_of(
-    spec: LinesFigure, arms: Sequence[Summary], arm: Summary, label: str, variant: str
-) -> str:
-    """Return the name of the line that a variant is on."""
+def _line_of(spec: LinesFigure, arms: Sequence[Summary], group: Group, variant: str) -> Name:
+    """Return the name of the line that a variant on a workload is on."""
+    arm, of_workloads = group.arm, spec.x.startswith(WORKLOAD)
+    if of_workloads:
+        place = ", ".join([*_other_keys(spec, group), *[arm.arm][: len(arms) - 1]])
+    else:
+        place = group.label if len(groups(arms)) > 1 else ""
     if spec.lines is not None:
         record = next(r for r in arm.records if r.variant == variant)
-        name = str(setting(record.config["engine"], spec.lines))
-        several = len(groups(arms)) > 1
-        return f"{name}, {label}" if several and not spec.x.startswith(WORKLOAD) else name
-    if spec.x.startswith(WORKLOAD):
-        return f"{variant}, {arm.arm}" if len(arms) > 1 else variant
-    return label
+        return str(setting(record.config["engine"], spec.lines)), place
+    return (variant, place) if of_workloads else (group.label, "")
+
+
+def _other_keys(spec: LinesFigure, group: Group) -> list[str]:
+    """Return what, beside x, tells a workload from the others: they are on other lines."""
+    swept = spec.x.removeprefix(WORKLOAD).split(".")[0]
+    experiment = group.arm.experiment
+    own, *others = [
+        asdict(experiment.workloads[name])
+        for name in (group.workload, *(w for w in group.arm.workloads if w != group.workload))
+    ]
+    return [
+        f"{key} {value}"
+        for key, value in own.items()
+        if key != swept and any(other.get(key) != value for other in others)
+    ]

@@ -82,6 +82,7 @@ def _draw_panel(axes: Axes, group: Group, x_metric: str, y_metric: str) -> list[
     axes.grid(color=GRID, lw=0.8)
     axes.set_axisbelow(True)
     axes.margins(0.18)
+    axes.locator_params(axis="x", nbins=6)
     return points
 
 

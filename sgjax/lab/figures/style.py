@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -105,6 +106,10 @@ ANGLES = (0, 180, 45, 135, -45, -135, 90, -90)
 ALONG = 0.1
 """A text stands beside, above or below its point where its direction is more than so far there."""
 RADII_PT = (8, 14, 22, 32, 44, 58, 74)
+SAME_PT = 3
+"""Points this near to each other look like one and share a label."""
+LABEL_CHARS = 30
+"""A shared label is broken into lines of so many characters."""
 
 
 @dataclass(frozen=True)
@@ -120,12 +125,16 @@ class Point:
 def label_points(figure: Figure, axes: Axes, points: Sequence[Point]) -> list[Text]:
     """Write a label beside each point so that it covers no other and no point, if there is room.
 
+    Points that look like one have one label.
+
     Args:
         figure: with its layout done.
         axes: of the figure, with all points drawn.
         points: what to label.
     """
     renderer = FigureCanvasAgg(figure).get_renderer()
+    near = SAME_PT * figure.dpi / 72
+    points = [_shared(alike) for alike in _alike(axes, points, near)]
     taken = [box for point in points for box in _boxes(axes, point, 4 * figure.dpi / 72)]
     inside = axes.get_window_extent(renderer)
     texts = []
@@ -145,6 +154,32 @@ def label_points(figure: Figure, axes: Axes, points: Sequence[Point]) -> list[Te
         texts.append(_beside(axes, point, *place))
         taken.append(best)
     return texts
+
+
+def _alike(axes: Axes, points: Sequence[Point], near: float) -> list[list[Point]]:
+    """Return the points in groups that stand within so many pixels of their first."""
+    found: list[list[Point]] = []
+    for point in points:
+        at = axes.transData.transform((point.x[1], point.y[1]))
+        for group in found:
+            first = axes.transData.transform((group[0].x[1], group[0].y[1]))
+            if math.dist(at, first) <= near:
+                group.append(point)
+                break
+        else:
+            found.append([point])
+    return found
+
+
+def _shared(alike: Sequence[Point]) -> Point:
+    """Return one point for several: where the first is, with the error bars and names of all."""
+    first = alike[0]
+    names = fill(", ".join(point.label for point in alike), LABEL_CHARS)
+    ends = [
+        (min(p[0] for p in axis), mine[1], max(p[2] for p in axis))
+        for mine, axis in ((first.x, [p.x for p in alike]), (first.y, [p.y for p in alike]))
+    ]
+    return Point(ends[0], ends[1], names, first.colour)
 
 
 def _moved(box: Bbox, radius: float, angle: float) -> Bbox:

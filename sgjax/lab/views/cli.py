@@ -80,9 +80,9 @@ def draw(
 
 
 def _write(out: Path, files: dict[str, str]) -> None:
-    from sgjax.lab.records import write_atomically
+    from sgjax.lab.records import make_folder, write_atomically
 
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for name, text in files.items():
         write_atomically(out / name, text.encode())
         print(f"Written: {out / name}")

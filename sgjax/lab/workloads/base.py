@@ -5,6 +5,7 @@ dataclass with a `type` tag that YAML fills; `load` turns it into a `Task`, the 
 order in which they arrive.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,23 @@ class DataSource:
     __pydantic_config__ = FORBID_EXTRA
     path: str | tuple[str, ...] | None = None
 
+    def check(self) -> None:
+        """Refuse a path that is not there, also where no workload reads it.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        missing = [str(path) for path in self._given() if not path.exists()]
+        if missing:
+            raise ConfigError(
+                f"data.path={self.path!r} is not allowed; not found: {', '.join(missing)}; name a "
+                "folder of data or the files"
+            )
+
+    def _given(self) -> list[Path]:
+        given = (self.path,) if isinstance(self.path, str) else self.path or ()
+        return [Path(path) for path in given]
+
     def find(self, names: Sequence[str]) -> list[Path] | None:
         """Return the files to read, or None for the shipped ones.
 
@@ -62,7 +80,7 @@ class DataSource:
         """
         if self.path is None:
             return None
-        given = [Path(p) for p in ((self.path,) if isinstance(self.path, str) else self.path)]
+        given = self._given()
         paths = [given[0] / n for n in names] if len(given) == 1 and given[0].is_dir() else given
         missing = [str(p) for p in paths if not p.is_file()]
         if missing or len(paths) != len(names):
@@ -146,6 +164,36 @@ class Workload(Protocol):
             ConfigError: the data or an option is not usable.
         """
         ...
+
+
+def require(workload: object, *positive: str, **least: float) -> None:
+    """Refuse numbers of a workload that are out of range; those that are None are not looked at.
+
+    Args:
+        workload: its configuration. If it draws lengths from `low` to `high`, they are checked too.
+        positive: numbers that must be above 0.
+        least: numbers with the least that each may be.
+
+    Raises:
+        ConfigError: one is too small or not finite, or `low` is above `high`.
+    """
+    kind = getattr(workload, "type", type(workload).__name__)
+    for name in positive:
+        if not 0 < getattr(workload, name) < math.inf:
+            raise ConfigError(
+                f"{kind}: {name}={getattr(workload, name)} is not allowed; it must be > 0"
+            )
+    lengths = ("low", "high") if hasattr(workload, "low") else ()
+    for name, lowest in {**least, **dict.fromkeys(lengths, 1)}.items():
+        value = getattr(workload, name)
+        if value is not None and not lowest <= value < math.inf:
+            raise ConfigError(f"{kind}: {name}={value} is not allowed; it must be >= {lowest:g}")
+    if lengths:
+        low, high = (getattr(workload, name) for name in lengths)
+        if low > high:
+            raise ConfigError(
+                f"{kind}: low={low} is not allowed with high={high}; it must be <= high"
+            )
 
 
 def refuse_language(language: LanguageSpec, workload: str) -> None:

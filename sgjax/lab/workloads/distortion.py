@@ -33,7 +33,7 @@ from sgjax.lab.spread import (
     true_outputs,
     walk_together,
 )
-from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Ran, refuse_language
+from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Ran, refuse_language, require
 from sgjax.lab.workloads.text import read_rows
 from sgjax.lang.spec import LanguageSpec
 from sgjax.models.pull import default_cache_dir
@@ -235,11 +235,9 @@ class DistortionWorkload:
     def load(self, data: DataSource, seed: int) -> DistortionTask:
         """Read the cases; the seed is that of the samples, and `data` is not used."""
         del data
-        if self.samples < 0 or not 0 < self.least < 1:
-            raise ConfigError(
-                f"distortion: samples={self.samples}, least={self.least}: samples >= 0 and 0 < "
-                "least < 1 are needed"
-            )
+        require(self, "least", samples=0)
+        if self.least >= 1:
+            raise ConfigError(f"distortion: least={self.least} is not allowed; it must be < 1")
         path = SHIPPED if self.cases is None else Path(self.cases)
         prompt = "prompt_listed" if self.listed else "prompt"
         cases = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import sgjax as sgl
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lab.workloads.text import choose, prose, read_rows
 from sgjax.lang.state import ProgramState
@@ -60,6 +60,7 @@ class DspyRagWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read questions and passages, or make some up, and fix their order by the seed."""
+        require(self, num_questions=1, demonstrations=0, labelled=0, passages=1)
         rng, paths = random.Random(seed), data.find(FILES)
         keys = ("question", "answer", "paragraphs")
         rows = read_rows(paths[0], keys) if paths else self._made_up()

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import sgjax as sgl
-from sgjax.errors import ConfigError
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lab.workloads.text import choose, prose, read_rows
 from sgjax.lang.state import ProgramState
@@ -59,8 +58,7 @@ class ExtractionWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read the pages, or make some up, and fix their order by the seed."""
-        if self.words < 1:
-            raise ConfigError(f"extraction: words={self.words} is not allowed; it must be >= 1")
+        require(self, num_pages=1, words=1)
         rng, paths = random.Random(seed), data.find(FILES)
         if paths:
             rows = read_rows(paths[0], ("kind", "text"))

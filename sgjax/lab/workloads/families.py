@@ -10,7 +10,7 @@ from itertools import count
 from typing import Literal
 
 from sgjax.errors import ConfigError
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.replayed import ReplayTask
 from sgjax.sim.trace import Arrival
 from sgjax.typed import FORBID_EXTRA
@@ -39,10 +39,7 @@ class Family:
     copies: int = 1
 
     def __post_init__(self) -> None:
-        if self.share <= 0 or self.prefix < 0 or min(self.own, self.output, self.copies) < 1:
-            raise ConfigError(
-                f"family {self}: share > 0, prefix >= 0, own, output and copies >= 1 are needed"
-            )
+        require(self, "share", prefix=0, own=1, output=1, copies=1)
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,9 @@ class FamiliesWorkload:
     def load(self, data: DataSource, seed: int) -> ReplayTask:
         """Draw the requests; `data` is not used."""
         del data
-        if not self.families or self.num_requests < 1 or self.rate_per_s <= 0:
-            raise ConfigError("families: name one, num_requests >= 1 and rate_per_s > 0 are needed")
+        require(self, "rate_per_s", num_requests=1)
+        if not self.families:
+            raise ConfigError("families: there are none; name at least one under 'families'")
         rng, fresh, now = random.Random(seed), count(FIRST_TOKEN), 0.0
         families = {
             name if family.copies == 1 else f"{name} {copy}": family

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import sgjax as sgl
-from sgjax.errors import ConfigError
-from sgjax.lab.workloads.base import DataSource, LabEngine, Ran
+from sgjax.lab.workloads.base import DataSource, LabEngine, Ran, require
 from sgjax.lab.workloads.json_decoding import CHARACTER
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lab.workloads.text import choose, prose, read_rows
@@ -95,8 +94,7 @@ class FormsWorkload:
 
     def load(self, data: DataSource, seed: int) -> FormsTask:
         """Read the pages, or make some up, and fix their order by the seed."""
-        if self.words < 1:
-            raise ConfigError(f"forms: words={self.words} is not allowed; it must be >= 1")
+        require(self, num_forms=1, words=1)
         file, key, pattern, instruction = _FORMS[self.form]
         rng, paths = random.Random(seed), data.find((file,))
         if paths:

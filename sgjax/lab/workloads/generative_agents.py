@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import sgjax as sgl
 from sgjax.errors import ConfigError
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.programs import ProgramsTask
-from sgjax.lab.workloads.text import prose, read_rows
+from sgjax.lab.workloads.text import prose, read_rows, too_few
 from sgjax.lang.state import ProgramState
 from sgjax.typed import FORBID_EXTRA
 
@@ -112,6 +112,7 @@ class GenerativeAgentsWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read recorded calls, or make some up; the seed says which of them come first."""
+        require(self, num_calls=1)
         paths = data.find(FILES)
         if paths:
             rows = [
@@ -128,11 +129,8 @@ class GenerativeAgentsWorkload:
         unknown = {name for name, _ in rows} - KINDS.keys()
         if unknown:
             raise ConfigError(f"generative_agents: unknown calls {sorted(unknown)}; {list(KINDS)}")
-        if not 1 <= self.num_calls <= len(rows):
-            raise ConfigError(
-                f"num_calls={self.num_calls} is not allowed; the data has rows for 1 to "
-                f"{len(rows)} programs"
-            )
+        if self.num_calls > len(rows):
+            raise too_few("num_calls", self.num_calls, len(rows))
         begin = random.Random(seed).randrange(len(rows))
         chosen = (rows[begin:] + rows[:begin])[: self.num_calls]
         calls = tuple(_row(instructions, *row) for row in chosen)

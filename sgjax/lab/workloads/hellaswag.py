@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import sgjax as sgl
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lab.workloads.text import choose, prose, read_rows
 from sgjax.lang.state import ProgramState
@@ -44,6 +44,7 @@ class HellaswagWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read the questions, or make some up, and fix their order by the seed."""
+        require(self, shots=0, num_questions=1)
         rng, paths = random.Random(seed), data.find(FILES)
         rows = read_rows(paths[0], KEYS) if paths else self._made_up()
         solved = [_question(row) + _endings(row)[row["label"]] for row in rows[: self.shots]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import sgjax as sgl
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lab.workloads.text import choose, prose, read_rows
 from sgjax.lang.state import ProgramState
@@ -52,6 +52,7 @@ class JsonDecodingWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read the names, or make some up, and fix their order by the seed."""
+        require(self, num_names=1)
         rng, paths = random.Random(seed), data.find(FILES)
         if paths:
             names = [row["name"] for row in read_rows(paths[0], ("name",))]

@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sgjax.errors import ConfigError, UnsupportedBackend
+from sgjax.errors import UnsupportedBackend
 from sgjax.fsm.spec import GrammarSpec
 from sgjax.lab.schema_compilers import Name, is_installed
 from sgjax.lab.schema_judge import Judged, Schema
 from sgjax.lab.schema_worker import Job, SchemaWorker
 from sgjax.lab.spread import ask_all
-from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Ran, refuse_language
+from sgjax.lab.workloads.base import DataSource, LabEngine, Outcome, Ran, refuse_language, require
 from sgjax.lab.workloads.text import read_rows
 from sgjax.lang.spec import LanguageSpec
 from sgjax.theory.visits import Visit
@@ -145,10 +145,7 @@ class JsonSchemasWorkload:
     def load(self, data: DataSource, seed: int) -> JsonSchemasTask:
         """Read the schemas; the seed changes nothing."""
         del seed
-        if self.num_schemas is not None and self.num_schemas < 1:
-            raise ConfigError(f"json_schemas: num_schemas={self.num_schemas} must be >= 1")
-        if self.budget_s <= 0:
-            raise ConfigError(f"json_schemas: budget_s={self.budget_s} must be above 0")
+        require(self, "budget_s", num_schemas=1)
         if importlib.util.find_spec("jsonschema") is None:
             raise UnsupportedBackend(
                 "outputs are validated by the package jsonschema; install sgjax[grammar]"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import sgjax as sgl
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lab.workloads.text import choose, prose, read_rows
 from sgjax.lang.state import ProgramState
@@ -72,6 +72,7 @@ class LlmJudgeWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read the articles, or make some up, and fix their order by the seed."""
+        require(self, num_articles=1)
         rng, paths = random.Random(seed), data.find(FILES)
         if paths:
             articles = [row["text"] for row in read_rows(paths[0], ("text",))]

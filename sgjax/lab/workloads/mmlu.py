@@ -10,7 +10,7 @@ from typing import Literal
 import sgjax as sgl
 from sgjax.errors import ConfigError
 from sgjax.lab.questions import Question, prompt, read_questions, shipped_questions
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lang.state import ProgramState
 from sgjax.typed import FORBID_EXTRA
@@ -48,10 +48,7 @@ class MmluWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read the questions and fix their order by the seed."""
-        for name, least in (("shots", 0), ("num_subjects", 1), ("num_questions", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"mmlu: {name}={value} is not allowed; it must be >= {least}")
+        require(self, shots=0, num_subjects=1, num_questions=1)
         paths = data.find(FILES)
         shots, questions = (
             shipped_questions() if paths is None else tuple(map(read_questions, paths))

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import sgjax as sgl
-from sgjax.errors import ConfigError
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lab.workloads.text import prose
 from sgjax.lang.state import ProgramState
@@ -52,8 +51,7 @@ class MultiTurnChatWorkload:
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Make up the chats; `data` is not used."""
         del data
-        if self.num_chats < 1 or self.num_turns < 1 or not 1 <= self.low <= self.high:
-            raise ConfigError("multi_turn_chat: at least one chat, turn and word are needed")
+        require(self, num_chats=1, num_turns=1)
         rng = random.Random(seed)
         chats = [
             {"turns": [self._turn(rng) for _ in range(self.num_turns)]}

@@ -7,8 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from sgjax.errors import ConfigError
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.families import FIRST_TOKEN
 from sgjax.lab.workloads.replayed import ReplayTask
 from sgjax.schedule.policies import mix
@@ -38,8 +37,7 @@ class NestedWorkload:
     def load(self, data: DataSource, seed: int) -> ReplayTask:
         """Draw the ways; `data` is not used."""
         del data
-        if min(self.num_requests, self.depth, self.step, self.branches) < 1:
-            raise ConfigError(f"nested: all numbers must be >= 1, got {self}")
+        require(self, num_requests=1, depth=1, step=1, branches=1)
         rng = random.Random(seed)
         return ReplayTask(
             tuple(Arrival(0.0, (*self._way(rng), at), 1) for at in range(self.num_requests))

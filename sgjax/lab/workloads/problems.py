@@ -3,7 +3,7 @@
 import random
 
 from sgjax.lab.workloads.base import DataSource
-from sgjax.lab.workloads.text import choose, prose, read_rows
+from sgjax.lab.workloads.text import choose, prose, read_rows, too_few
 
 TEST, TRAIN = "gsm8k_test.jsonl", "gsm8k_train_first1000.jsonl"
 KEYS = ("question", "answer")
@@ -21,10 +21,17 @@ def load_problems(data: DataSource, seed: int, count: int) -> list[str]:
 
 
 def load_solved(data: DataSource, count: int) -> str:
-    """Return so many solved problems as one text."""
+    """Return so many solved problems as one text.
+
+    Raises:
+        ConfigError: there are fewer.
+    """
     paths = data.find((TRAIN,))
     if paths:
-        solved = [(row["question"], row["answer"]) for row in read_rows(paths[0], KEYS)[:count]]
+        rows = read_rows(paths[0], KEYS)
+        if count > len(rows):
+            raise too_few("shots", count, len(rows))
+        solved = [(row["question"], row["answer"]) for row in rows[:count]]
     else:
         rng = random.Random(1)
         solved = [(prose(rng, 50), prose(rng, 65)) for _ in range(count)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import sgjax as sgl
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lab.workloads.text import about_tokens, choose, prose, read_rows
 from sgjax.lang.state import ProgramState
@@ -53,6 +53,7 @@ class ReactWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read recorded runs, or make some up, and fix their order by the seed."""
+        require(self, num_agents=1)
         rng, paths = random.Random(seed), data.find(FILES)
         if paths:
             examples = next(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import sgjax as sgl
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.problems import load_problems, load_solved
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lang.state import ProgramState
@@ -49,6 +49,7 @@ class SelfConsistencyWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read the problems, or make some up, and fix their order by the seed."""
+        require(self, num_questions=1, shots=0, samples=1)
         rng, examples = random.Random(seed), load_solved(data, self.shots)
         rows = [
             {

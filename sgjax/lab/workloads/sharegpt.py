@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import sgjax as sgl
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lab.workloads.text import choose, prose, read_rows
 from sgjax.lang.state import ProgramState
@@ -42,6 +42,7 @@ class SharegptWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read lengths, or draw some, and make up requests of them."""
+        require(self, num_requests=1, longest=1)
         rng, paths = random.Random(seed), data.find(FILES)
         if paths:
             lengths = [

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import sgjax as sgl
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lab.workloads.text import choose, prose, read_rows
 from sgjax.lang.state import ProgramState
@@ -62,6 +62,7 @@ class SkeletonOfThoughtWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read the topics, or make some up, and fix their order by the seed."""
+        require(self, num_topics=1, num_tips=1, examples=0)
         rng, made, paths = random.Random(seed), random.Random(0), data.find(FILES)
         examples = "".join(
             f"Topic: {prose(made, 3)}\nTip: {prose(made, 4)}\nParagraph: {prose(made, 80)}\n\n"

@@ -85,8 +85,11 @@ def choose(rng: random.Random, rows: Sequence[Any], count: int, what: str) -> li
     Raises:
         ConfigError: there are fewer.
     """
-    if not 1 <= count <= len(rows):
-        raise ConfigError(
-            f"{what}={count} is not allowed; the data has rows for 1 to {len(rows)} programs"
-        )
+    if count > len(rows):
+        raise too_few(what, count, len(rows))
     return rng.sample(rows, count)
+
+
+def too_few(what: str, count: int, rows: int) -> ConfigError:
+    """Return the error of a number that asks for more rows than there are."""
+    return ConfigError(f"{what}={count} is not allowed; the data has rows for {rows} at most")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sgjax.errors import ConfigError
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.replayed import ReplayTask
 from sgjax.schedule.policies import mix
 from sgjax.sim.made_up import make_conversations, make_lengths
@@ -46,12 +46,11 @@ class TraceWorkload:
 
     def load(self, data: DataSource, seed: int) -> ReplayTask:
         """Read the trace, which the seed does not change; or make one up by the seed."""
-        if self.speed <= 0:
-            raise ConfigError(f"trace: speed={self.speed} is not allowed; it must be > 0")
-        if self.tile < 1 or (self.tile > 1 and self.form != "mooncake"):
+        require(self, "speed", num_requests=1, max_tokens=1, tile=1)
+        if self.tile > 1 and self.form != "mooncake":
             raise ConfigError(
-                f"trace: tile={self.tile} with form {self.form!r} is not allowed; it must be >= 1, "
-                "and above 1 the blocks' hashes are needed that form 'mooncake' has"
+                f"trace: tile={self.tile} is not allowed with form={self.form!r}; copies need the "
+                "blocks' hashes that form 'mooncake' has"
             )
         fitting = [
             arrival

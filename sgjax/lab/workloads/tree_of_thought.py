@@ -13,7 +13,7 @@ from typing import Literal
 
 import sgjax as sgl
 from sgjax.errors import ConfigError
-from sgjax.lab.workloads.base import DataSource
+from sgjax.lab.workloads.base import DataSource, require
 from sgjax.lab.workloads.problems import load_problems
 from sgjax.lab.workloads.programs import ProgramsTask
 from sgjax.lang.state import ProgramState
@@ -78,9 +78,10 @@ class TreeOfThoughtWorkload:
 
     def load(self, data: DataSource, seed: int) -> ProgramsTask:
         """Read the problems, or make some up, and fix their order by the seed."""
-        if not 1 <= self.levels <= len(STAGES):
+        require(self, num_questions=1, branches=1, levels=1, temperature=0)
+        if self.levels > len(STAGES):
             raise ConfigError(
-                f"tree_of_thought: levels={self.levels} is not allowed; 1 to {len(STAGES)} are"
+                f"tree_of_thought: levels={self.levels} is not allowed; it must be <= {len(STAGES)}"
             )
         rng = random.Random(seed)
         rows = [
