@@ -121,11 +121,16 @@ def write_index(out: Path, entries: Sequence[Entry]) -> Path:
         paper_rows=paper_rows,
         show_stat=show_stat,
         metrics=METRICS,
-        commit=git_sha() or "not run from a checkout",
+        commit=_commit(),
         wall_s=sum(entry.wall_s for entry in entries),
     )
     write_atomically(out / INDEX, page.encode())
     return out / INDEX
+
+
+def _commit() -> str:
+    sha, plus, changes = (git_sha() or "").partition("+")
+    return f"commit {sha[:12]}{plus}{changes}" if sha else "not run from a checkout"
 
 
 def _verdicts(arm: Summary) -> list[Verdict]:

@@ -116,7 +116,9 @@ class RecordWriter:
         try:
             directory = _new_directory(out / experiment)
         except OSError as error:
-            raise ResultsError(f"cannot create results under {out}: {error}") from None
+            raise ResultsError(
+                f"cannot create results under {out}: {error}; choose another --out"
+            ) from None
         return cls(directory)
 
     def write(self, record: Record) -> None:
@@ -136,7 +138,8 @@ class RecordWriter:
             self._file.truncate(end)
             self._file.seek(end)
             raise ResultsError(
-                f"cannot write to {self.directory / RESULTS}: {error}; the results before are kept"
+                f"cannot write to {self.directory / RESULTS}: {error}; the results before are "
+                "kept, and --resume goes on from them when there is room"
             ) from None
         self.num_records += 1
 

@@ -60,6 +60,13 @@ class Summary:
         measured = {workload for workload, _ in self.stats}
         return [name for name in self.experiment.workloads if name in measured]
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the metrics of the table: those asked for, and what is achieved of the optimum."""
+        asked, share = self.experiment.metrics, "share_of_optimal_hit_rate"
+        known = "cache_hit_rate" in asked and any(share in stats for stats in self.stats.values())
+        return (*asked, share) if known and share not in asked else asked
+
     def variants(self, workload: str) -> list[str]:
         """Return the variants measured on a workload, in the experiment's order."""
         return [name for name in self.experiment.variants if (workload, name) in self.stats]

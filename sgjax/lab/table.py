@@ -46,7 +46,7 @@ def show_stat(metric: str, stat: Stat | None) -> str:
 
 def _fitting(summary: Summary, workload: str, width: int) -> list[list[str]]:
     """Return a workload's variants in as many tables as a terminal of so many columns needs."""
-    names = max(len(METRICS[metric].heading) for metric in summary.experiment.metrics)
+    names = max(len(METRICS[metric].heading) for metric in summary.metrics)
     tables: list[list[str]] = []
     left = 0
     for variant in summary.variants(workload):
@@ -68,7 +68,7 @@ def _table(summary: Summary, workload: str, variants: list[str]) -> Table:
     table.add_column("", no_wrap=True)
     for variant in variants:
         table.add_column(variant, justify="right")
-    for metric in summary.experiment.metrics:
+    for metric in summary.metrics:
         stats = [summary.stats[workload, variant].get(metric) for variant in variants]
         table.add_row(METRICS[metric].heading, *(show_stat(metric, stat) for stat in stats))
     return table

@@ -118,6 +118,13 @@ def test_labels_of_points_do_not_cover_each_other():
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
+def test_what_is_achieved_of_the_optimum_stands_beside_every_hit_rate():
+    share = "share_of_optimal_hit_rate"
+    for asked, shown in (([HIT], (HIT, share)), ([share, HIT], (share, HIT)), ([RATE], (RATE,))):
+        [arm] = made_up_arms({**BASE, "variants": {"a": {}}, "metrics": asked}, executors=("sim",))
+        assert arm.metrics == shown
+
+
 def test_points_that_look_like_one_share_a_label():
     [arm] = arms = made_up_arms({**BASE, **FIGURES["scatter"]}, executors=("sim",))
     alike = dict.fromkeys(arm.stats, arm.stats["mmlu", "fcfs"])

@@ -98,6 +98,8 @@ def _draw_panel(axes: Axes, arms: Sequence[Summary], metric: str, wide: bool) ->
     axes.set_axisbelow(True)
     axes.margins(x=0.02, y=0.3 if wide else 0.16)
     axes.set_ylim(bottom=0)
+    if METRICS[metric].unit == "%":  # the room above is for labels
+        axes.set_yticks([tick for tick in axes.get_yticks() if tick <= 100 or tick == 0])
     _label_groups(axes, arms, wide, -6 if unnamed else -28)
 
 

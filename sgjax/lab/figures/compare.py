@@ -49,7 +49,7 @@ def draw_compare(spec: CompareFigure, arms: Sequence[Summary]) -> Figure:
     """Draw a panel a metric and workload, with the sources of each variant one below another."""
     workloads = list(dict.fromkeys(w for arm in arms for w in arm.workloads))
     panels = [(metric, workload) for metric in spec.panels for workload in workloads]
-    columns = min(COLUMNS, len(panels))
+    columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
     variants = list(dict.fromkeys(v for arm in arms for v in arm.experiment.variants))
     height = len(variants) * ((len(arms) + 1) + GAP) * ROW_INCHES + 0.7
     rows = -(-len(panels) // columns)

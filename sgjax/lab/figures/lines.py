@@ -135,7 +135,7 @@ def _draw_panel(axes: Axes, spec: LinesFigure, arms: Sequence[Summary], metric: 
     axes.tick_params(colors=INK)
     axes.grid(color=GRID, lw=0.8)
     axes.set_axisbelow(True)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # room for the markers of the highest
 
 
 def _lines(spec: LinesFigure, arms: Sequence[Summary], metric: str) -> dict[Name, Line]:

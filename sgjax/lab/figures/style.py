@@ -26,6 +26,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 INK, FAINT_INK, GRID = "#222222", "#555555", "#E5E5E5"
 PAPER = "#BBBBBB"
 ARMS = {"simulated": COLOURS[0], "measured": COLOURS[1]}
+TITLE_CHAR_INCHES = 0.092
+"""Width of a letter of a title, on average and a little more."""
 STYLE = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -81,7 +83,8 @@ def set_title(figure: Figure, arms: Sequence[Summary]) -> None:
         runs = max(stat.runs for stats in arm.stats.values() for stat in stats.values())
         spread = f", median and range of {runs} runs" if runs > 1 else ""
         lines.append(f"{arm.arm}: {first.model}, {first.dtype}, {first.device}{spread}")
-    text = "\n".join([arms[0].experiment.name, *lines])
+    chars = int(figure.get_figwidth() / TITLE_CHAR_INCHES)
+    text = "\n".join(fill(line, chars) for line in (arms[0].experiment.name, *lines))
     figure.suptitle(text, fontsize=11, color=INK, x=0.01, ha="left")
 
 

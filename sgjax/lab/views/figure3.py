@@ -46,7 +46,7 @@ class _Server:
             pages = np.concatenate([match.pages, self._pool.alloc(missing)])
             kept = self._tree.insert(key, pages, match.num_tokens, InsertReason.FINISHED)
             self._tree.unpin(match.node)
-            pins[f"request {at + 1}"] = kept.node.id
+            pins[str(at + 1)] = kept.node.id
             cached += match.num_tokens
         total = sum(map(len, texts))
         title = f"step {self._step}"
