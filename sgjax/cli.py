@@ -131,6 +131,10 @@ def plot(
     results: Annotated[
         Path, typer.Argument(help="A results folder, its results.jsonl, or a folder of them.")
     ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Keys of `figure`, or `metrics`."),
+    ] = None,
 ) -> None:
     """Redraw table, figure and report from results alone; of a folder of results, the index."""
     from sgjax.lab.campaign import index_of
@@ -140,9 +144,34 @@ def plot(
 
     console = Console()
     if results.is_dir() and not (results / RESULTS).exists():
+        if overrides:
+            raise typer.BadParameter("KEY=VALUE goes with one run's results")
         say_written(console, [index_of(results)])
     else:
-        say_written(console, redraw(results, console))
+        say_written(console, redraw(results, console, overrides or []))
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="A results folder, or its results.jsonl.")],
+    second: Annotated[Path, typer.Argument(help="Another one, of the same experiment.")],
+) -> None:
+    """Print two runs of an experiment beside each other, and what changed."""
+    from sgjax.lab.versus import print_comparison
+
+    print_comparison((first, second), Console())
+
+
+@app.command()
+def export(
+    results: Annotated[
+        Path, typer.Argument(help="A results folder, its results.jsonl, or a folder of them.")
+    ],
+) -> None:
+    """Print results as comma-separated values, a row a timed run."""
+    from sgjax.lab.rows import as_csv, rows
+
+    print(as_csv(rows(results)), end="")
 
 
 @app.command()

@@ -19,6 +19,7 @@ from sgjax.lab.workloads.llm_judge import LlmJudgeWorkload
 from sgjax.lab.workloads.mmlu import MmluWorkload
 from sgjax.lab.workloads.multi_turn_chat import MultiTurnChatWorkload
 from sgjax.lab.workloads.nested import NestedWorkload
+from sgjax.lab.workloads.python_file import PythonWorkload
 from sgjax.lab.workloads.react import ReactWorkload
 from sgjax.lab.workloads.self_consistency import SelfConsistencyWorkload
 from sgjax.lab.workloads.sharegpt import SharegptWorkload
@@ -41,6 +42,7 @@ WorkloadConfig = Annotated[
     | MmluWorkload
     | MultiTurnChatWorkload
     | NestedWorkload
+    | PythonWorkload
     | ReactWorkload
     | SelfConsistencyWorkload
     | SharegptWorkload
@@ -69,6 +71,7 @@ __all__ = [
     "MultiTurnChatWorkload",
     "NestedWorkload",
     "Outcome",
+    "PythonWorkload",
     "Ran",
     "ReactWorkload",
     "SelfConsistencyWorkload",

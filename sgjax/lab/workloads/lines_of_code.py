@@ -1,11 +1,10 @@
 """How much code a program takes in the language and on a plain client.
 
-Imports the task of programs and the standard library. The two programs are files of the user's, the
+Imports the task of programs and the import of files. The two programs are files of the user's, the
 project's examples in the first place.
 """
 
 import ast
-import importlib.util
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Literal
 from sgjax.errors import ConfigError
 from sgjax.lab.workloads.base import DataSource, LabEngine, Ran
 from sgjax.lab.workloads.programs import ProgramsTask
+from sgjax.lab.workloads.python_file import import_file
 from sgjax.lang.function import SglFunction
 from sgjax.lang.spec import LanguageSpec
 from sgjax.typed import FORBID_EXTRA
@@ -86,12 +86,7 @@ class LinesOfCodeWorkload:
                     f"lines_of_code: {path} is not there; name the programs' folder by the "
                     "workload's key `folder`"
                 )
-        spec = importlib.util.spec_from_file_location(ours.stem, ours)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        program = vars(module).get(self.function)
+        program = vars(import_file(ours)).get(self.function)
         if not isinstance(program, SglFunction):
             raise ConfigError(f"{ours} has no program {self.function!r}; set 'function'")
         return LinesTask(ours, plain, ProgramsTask(program, (dict(self.arguments),), seed))
