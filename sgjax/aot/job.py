@@ -24,6 +24,8 @@ class Job:
         context: tokens of the longest sequence.
         kv_tokens: K/V pool; 0 takes what the weights leave.
         num_layers: layers compiled; 0 is all. Memory is reckoned for all.
+        dtype: of weights, activations and K/V.
+        heads: (H, K, D) of a "kernel" that are not the preset's; empty takes the preset's.
         tile: settings of the kernel that differ from its defaults.
     """
 
@@ -35,6 +37,8 @@ class Job:
     context: int = 4096
     kv_tokens: int = 0
     num_layers: int = 0
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    heads: tuple[int, ...] = ()
     tile: dict[str, int] = field(default_factory=dict)
 
 

@@ -35,7 +35,6 @@ from sgjax.models.llama import make_kv
 from sgjax.models.presets import load_preset
 from sgjax.models.weights import from_tensors, tensor_shapes
 
-DTYPE = "bfloat16"
 RESERVE_BYTES = 1 << 30
 """Left free for temporaries where the K/V pool takes what there is."""
 MASK_ROWS = 16 * 64
@@ -75,10 +74,13 @@ def _check(job: Job, target: Target, devices: list[Any], dump: Path) -> dict[str
     whole = sharding.fit_config(load_preset(job.model).config, job.tensor)
     layers = min(job.num_layers or whole.num_layers, whole.num_layers)
     config = dataclasses.replace(whole, num_layers=layers)
+    if job.heads:
+        H, K, D = job.heads
+        config = dataclasses.replace(config, num_heads=H, num_kv_heads=K, head_dim=D)
     mesh = Mesh(np.array(devices[: job.tensor]), (sharding.TENSOR,))
     room = target.memory_bytes * target.usable_memory
-    weights_bytes = _bytes_a_device(abstract_weights(whole, mesh))
-    token_bytes = whole.kv_bytes_per_token(DTYPE) // job.tensor
+    weights_bytes = _bytes_a_device(abstract_weights(whole, mesh, job.dtype))
+    token_bytes = whole.kv_bytes_per_token(job.dtype) // job.tensor
     left = int(room - weights_bytes - RESERVE_BYTES) // token_bytes
     tokens = job.kv_tokens or max(left, job.context)
     tokens = tokens // job.page_size * job.page_size
@@ -131,11 +133,11 @@ def _collectives(text: str) -> tuple[dict[str, int], int, int]:
     return in_layers, outside, largest
 
 
-def abstract_weights(config: ModelConfig, mesh: Mesh) -> LlamaWeights:
+def abstract_weights(config: ModelConfig, mesh: Mesh, dtype: str) -> LlamaWeights:
     """Return the shapes of a model's weights, laid out over a mesh."""
     shapes = tensor_shapes(config)
     weights: LlamaWeights = jax.eval_shape(
-        lambda: from_tensors(config, lambda name: jnp.zeros(shapes[name], DTYPE), DTYPE)  # type: ignore[arg-type,return-value]
+        lambda: from_tensors(config, lambda name: jnp.zeros(shapes[name], dtype), dtype)  # type: ignore[arg-type,return-value]
     )
     placed: LlamaWeights = jax.tree.map(_placed, weights, sharding.shardings(weights, mesh))
     return placed
@@ -150,7 +152,7 @@ def _compile(
     everywhere = NamedSharding(mesh, sharding.REPLICATED)
     batch = jax.tree.map(lambda x: _placed(x, everywhere), dummy_batch(shape, config.vocab_size))
     pool = NamedSharding(mesh, sharding.POOL)
-    kv = jax.eval_shape(lambda: make_kv(config, tokens, DTYPE, target.platform))
+    kv = jax.eval_shape(lambda: make_kv(config, tokens, job.dtype, target.platform))
     kv = jax.tree.map(lambda x: _placed(x, pool), kv)
     # What kernels ask of their device while they are lowered.
     abstract = mesh.abstract_mesh
@@ -162,7 +164,7 @@ def _compile(
         if job.step == "kernel":
             heads = NamedSharding(mesh, sharding.HEADS)
             q, k = (
-                _placed(jax.ShapeDtypeStruct((shape.T, n, config.head_dim), DTYPE), heads)  # type: ignore[no-untyped-call]
+                _placed(jax.ShapeDtypeStruct((shape.T, n, config.head_dim), job.dtype), heads)  # type: ignore[no-untyped-call]
                 for n in (config.num_heads, config.num_kv_heads)
             )
             traced = jax.jit(attention, donate_argnums=(3, 4)).trace(
@@ -176,7 +178,7 @@ def _compile(
                 static_argnames=("config", "attention", "top", "valid_vocab", "vocab"),
                 donate_argnames=("kv",),
             ).trace(
-                config, abstract_weights(config, mesh), kv, masks, batch,
+                config, abstract_weights(config, mesh, job.dtype), kv, masks, batch,
                 attention=attention, top=0, valid_vocab=load_preset(job.model).config.vocab_size,
                 vocab=vocab,
             )  # fmt: skip

@@ -10,6 +10,8 @@ always given explicitly, because without them jax 0.10 takes another lowering. A
 Mosaic GPU or a foreign call can join as another `ragged.Kernel`.
 """
 
+import dataclasses
+import functools
 from dataclasses import dataclass
 
 import jax
@@ -19,6 +21,7 @@ from jax.experimental.pallas import triton as plt
 
 from sgjax.kernels import ragged
 from sgjax.kernels.batch import Layout
+from sgjax.kernels.precision import precision_of
 from sgjax.kernels.ragged import EMPTY, Tiles
 
 PROGRAMS = 1024
@@ -32,7 +35,9 @@ class PallasGpuAttention:
     Attributes:
         page_size: S.
         chunk: positions a program takes at a time, a power of two >= 16.
-        tile_rows: rows (queries times H / K) of a tile of a query block.
+        tile_rows: rows (queries times H / K) of a tile of a query block. In float32 a half and a
+            quarter: elements are twice as wide, and exact products need many registers (more than
+            16 query heads a kv head still spill some, on compute capability 9.0).
         splits: programs that share a tile's range at most; fewer where tiles fill the device.
         num_warps, num_stages: of each program.
         interpret: run on the CPU, for tests of the arithmetic.
@@ -59,7 +64,14 @@ class PallasGpuAttention:
         layout: Layout,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """See `Attention`."""
-        return ragged.attend(self.kernel, self.tile_rows, q, k, v, k_pool, v_pool, layout)
+        fitted = self._fitted(q.dtype)
+        return ragged.attend(fitted.kernel, fitted.tile_rows, q, k, v, k_pool, v_pool, layout)
+
+    def _fitted(self, dtype: jnp.dtype) -> "PallasGpuAttention":
+        if dtype != jnp.float32:
+            return self
+        chunk, rows = max(self.chunk // 2, 16), max(self.tile_rows // 4, 1)
+        return dataclasses.replace(self, chunk=chunk, tile_rows=rows)
 
     def kernel(
         self, tiles: Tiles, table: jax.Array, k_pool: jax.Array, v_pool: jax.Array
@@ -111,6 +123,7 @@ class PallasGpuAttention:
         first = split * chunks
         last = jnp.minimum(first + chunks, pl.cdiv(jnp.maximum(end - start, 0), C))
         q = q_ref[r, head]
+        dot = functools.partial(plt.dot, precision=precision_of(q.dtype))
         limit = limit_ref[r]
         dims = jnp.arange(lanes)
         columns = head * D + dims
@@ -125,14 +138,14 @@ class PallasGpuAttention:
             slot = page * S + position % S
             inside = real[:, None] & (dims < D)[None, :]
             keys = plt.load(k_ref.at[slot[:, None], columns[None, :]], mask=inside, other=0)
-            scores = plt.dot(q, keys.astype(q.dtype), trans_b=True)
+            scores = dot(q, keys.astype(q.dtype), trans_b=True)
             seen = position[None, :] < limit[:, None]
             scores = jnp.where(seen & real[None, :], scores, EMPTY)
             new_top = jnp.maximum(top, scores.max(axis=1))
             probs = jnp.where(scores > EMPTY / 2, jnp.exp(scores - new_top[:, None]), 0.0)
             decay = jnp.exp(top - new_top)
             vals = plt.load(v_ref.at[slot[:, None], columns[None, :]], mask=inside, other=0)
-            new = plt.dot(probs.astype(q.dtype), vals.astype(q.dtype))
+            new = dot(probs.astype(q.dtype), vals.astype(q.dtype))
             return new_top, total * decay + probs.sum(axis=1), acc * decay[:, None] + new
 
         empty = (

@@ -18,6 +18,7 @@ from jax.experimental.pallas import tpu as pltpu
 from sgjax.errors import UnsupportedBackend
 from sgjax.kernels import ragged
 from sgjax.kernels.batch import Layout
+from sgjax.kernels.precision import precision_of
 from sgjax.kernels.ragged import EMPTY, Tiles
 
 LANES = 128
@@ -190,7 +191,7 @@ class PallasTpuAttention:
         dot = functools.partial(
             jax.lax.dot_general,
             preferred_element_type=jnp.float32,
-            precision=jax.lax.Precision.HIGHEST if q.dtype == jnp.float32 else None,
+            precision=precision_of(q.dtype),
         )
         scores = dot(q, keys.astype(q.dtype), (((1,), (1,)), ((), ())))
         scores = jnp.where(seen, scores, EMPTY)

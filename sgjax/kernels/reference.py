@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from sgjax.kernels import storage
 from sgjax.kernels.batch import Layout
+from sgjax.kernels.precision import precision_of
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,13 @@ class ReferenceAttention:
         keys = storage.values(k_pool[slots]).reshape(T, -1, K, D).astype(jnp.float32)
         vals = storage.values(v_pool[slots]).reshape(T, -1, K, D).astype(jnp.float32)
         queries = q.reshape(T, K, H // K, D).astype(jnp.float32)
-        scores = jnp.einsum("tkgd,tskd->tkgs", queries, keys) * D**-0.5
+        precision = precision_of(queries.dtype)
+        scores = jnp.einsum("tkgd,tskd->tkgs", queries, keys, precision=precision) * D**-0.5
         seen = jnp.arange(slots.shape[1]) <= layout.positions[:, None]
         probs = jax.nn.softmax(jnp.where(seen[:, None, None, :], scores, -jnp.inf), axis=-1)
         # Stale values behind the end of a sequence must not leak, whatever they are.
         vals = jnp.where(seen[:, :, None, None], vals, 0)
-        out = jnp.einsum("tkgs,tskd->tkgd", probs, vals).reshape(T, H, D)
+        out = jnp.einsum("tkgs,tskd->tkgd", probs, vals, precision=precision).reshape(T, H, D)
         return jnp.where(valid[:, None, None], out, 0).astype(q.dtype), k_pool, v_pool
 
 

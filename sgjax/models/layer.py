@@ -11,6 +11,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from sgjax.kernels.precision import precision_of
 from sgjax.models.config import ModelConfig
 from sgjax.models.moe import moe
 
@@ -214,7 +215,10 @@ def linear(x: jax.Array, weight: Matrix, bias: jax.Array | None = None) -> jax.A
     if rows == 1:
         # One row misses the library as well: a naive loop, ten times slower than two rows.
         x = jnp.concatenate([x, x])
-    y = jnp.einsum("ti,oi->to", x, weight, preferred_element_type=jnp.float32)[:rows]
+    y = jnp.einsum(
+        "ti,oi->to", x, weight,
+        precision=precision_of(x.dtype), preferred_element_type=jnp.float32,
+    )[:rows]  # fmt: skip
     return y if bias is None else y + bias
 
 

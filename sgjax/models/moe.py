@@ -8,6 +8,8 @@ the routing, zero but for the chosen, sum them up.
 import jax
 import jax.numpy as jnp
 
+from sgjax.kernels.precision import precision_of
+
 
 def moe(
     x: jax.Array,
@@ -27,7 +29,7 @@ def moe(
         experts_per_token: Y, experts a token is routed to; their probabilities are renormalised.
     """
     x = x.astype(gate.dtype)
-    scores = jnp.einsum("te,xe->tx", x, router, preferred_element_type=jnp.float32)
+    scores = _dot(x, router.T)
     best, experts = jax.lax.top_k(scores, experts_per_token)
     # Softmax over the chosen alone equals softmax over all, renormalised.
     weights = jax.nn.softmax(best, axis=-1)
@@ -75,8 +77,12 @@ def every_expert(
 
 
 def _dot(x: jax.Array, weight: jax.Array) -> jax.Array:
-    return jnp.dot(x, weight, preferred_element_type=jnp.float32)
+    precision = precision_of(x.dtype)
+    return jnp.dot(x, weight, precision=precision, preferred_element_type=jnp.float32)
 
 
 def _grouped_dot(x: jax.Array, weights: jax.Array, sizes: jax.Array) -> jax.Array:
-    return jax.lax.ragged_dot(x, weights, sizes, preferred_element_type=jnp.float32)
+    precision = precision_of(x.dtype)
+    return jax.lax.ragged_dot(
+        x, weights, sizes, precision=precision, preferred_element_type=jnp.float32
+    )

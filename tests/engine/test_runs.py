@@ -13,6 +13,7 @@ from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.kernels import native
 from sgjax.kernels.batch import run_queries
 from sgjax.kernels.cpu import CpuAttention
+from sgjax.kernels.pallas_gpu import PallasGpuAttention
 from tests.engine.rule8 import check_same_text, make_prompts, make_reference
 from tests.kernels.ragged import Extend, pack
 from tests.kernels.test_attention import BQ, D, G, compiled
@@ -145,6 +146,7 @@ def test_runs_that_do_not_fit_the_arrays_stay_with_the_sequences():
 
 def cascades():
     yield CpuAttention(S, chunk=16)
+    yield PallasGpuAttention(S, chunk=16, tile_rows=8, splits=2, interpret=True)
     if native.find_compiler():
         from sgjax.kernels.cpu_native import cpu_native_attention
 

@@ -36,7 +36,7 @@ class Pools:
 
     def __init__(self, page_size, kv_heads, head_dim, dtype, rng, platform="cpu"):
         # One size for all examples, so that each backend compiles once for each page size.
-        used = (D + G) * P_TOKENS // page_size + 1
+        used = (D + G) * -(-P_TOKENS // page_size) + 1
         self.dtype, self.kv_heads, self.platform = dtype, kv_heads, platform
         shape = (used * page_size, kv_heads, head_dim)
         self.k = rng.standard_normal(shape, np.float32)
