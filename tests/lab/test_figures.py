@@ -152,6 +152,21 @@ def test_a_sweep_has_a_line_a_value_with_its_points_in_order():
     assert lines == {"lru": [100, 200, 400], "fifo": [100, 200, 400]}
 
 
+def test_variants_that_differ_in_x_alone_are_a_line_of_the_first_ones_name():
+    aged = {"policy": {"type": "aged_lpm"}}
+    variants = {"lpm": {}, "aged": aged, "held": {"policy": {"type": "aged_lpm", "hold_s": 4}}}
+    swept = {
+        f"{name}_{k}": {**own, "kv_tokens": k} for name, own in variants.items() for k in (1, 2)
+    }
+    figure = {"type": "lines", "x": "kv_tokens", "lines": "variant", "panels": [HIT]}
+    data = {**BASE, "variants": swept, "figure": figure}
+    [axes] = draw_lines(
+        parse_experiment(data, "").figure, made_up_arms(data, executors=("sim",))
+    ).axes
+    lines = {line.get_label(): list(line.get_xdata()) for line in axes.lines}
+    assert lines == {"lpm_1": [1, 2], "aged_1": [1, 2], "held_1": [1, 2]}
+
+
 def test_several_workloads_of_a_sweep_share_colours_and_differ_in_their_dashes():
     data = {**BASE, **FIGURES["lines"], "workloads": {"a": MMLU["mmlu"], "b": MMLU["mmlu"]}}
     [axes] = draw_lines(

@@ -27,6 +27,7 @@ from sgjax.lab.metrics import METRICS
 from sgjax.lab.summary import Stat, Summary
 
 WORKLOAD = "workload."
+VARIANT = "variant"
 DASHES = ("-", "--", ":", "-.")
 FEW_TICKS = 6
 """So many values of x are written as they are; of more, matplotlib chooses."""
@@ -86,8 +87,7 @@ def x_value(spec: LinesFigure, arm: Summary, workload: str, variant: str) -> flo
     if spec.x.startswith(WORKLOAD):
         value = setting(asdict(arm.experiment.workloads[workload]), spec.x.removeprefix(WORKLOAD))
     else:
-        record = next(r for r in arm.records if (r.workload, r.variant) == (workload, variant))
-        value = setting(record.config["engine"], spec.x)
+        value = setting(_engine_of(arm, variant), spec.x)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(
             f"figure: x={spec.x!r} is {value!r} for {variant} on {workload}; a number is needed"
@@ -162,10 +162,35 @@ def _line_of(spec: LinesFigure, arms: Sequence[Summary], group: Group, variant: 
         place = ", ".join([*_other_keys(spec, group), *[arm.arm][: len(arms) - 1]])
     else:
         place = group.label if len(groups(arms)) > 1 else ""
+    if spec.lines == VARIANT:
+        return _first_alike(spec, arm, variant), place
     if spec.lines is not None:
-        record = next(r for r in arm.records if r.variant == variant)
-        return str(setting(record.config["engine"], spec.lines)), place
+        return str(setting(_engine_of(arm, variant), spec.lines)), place
     return (variant, place) if of_workloads else (group.label, "")
+
+
+def _engine_of(arm: Summary, variant: str) -> dict[str, Any]:
+    record = next(r for r in arm.records if r.variant == variant)
+    return dict(record.config["engine"])
+
+
+def _first_alike(spec: LinesFigure, arm: Summary, variant: str) -> str:
+    """Return the first variant that is set as this one is, apart from x: they are on one line."""
+
+    def rest(name: str) -> dict[str, Any]:
+        return _without(_engine_of(arm, name), spec.x.split("."))
+
+    known = {record.variant for record in arm.records}
+    return next(
+        name for name in arm.experiment.variants if name in known and rest(name) == rest(variant)
+    )
+
+
+def _without(settings: dict[str, Any], parts: Sequence[str]) -> dict[str, Any]:
+    head, *deeper = parts
+    inner = settings.get(head)
+    left = {key: value for key, value in settings.items() if key != head}
+    return {**left, head: _without(inner, deeper)} if deeper and isinstance(inner, dict) else left
 
 
 def _other_keys(spec: LinesFigure, group: Group) -> list[str]:

@@ -81,8 +81,9 @@ class LinesFigure:
         panels: metrics, from left to right.
         x: what varies: a metric, a dotted key of the engine's settings (`kv_tokens`, `cache.keep`),
             or `workload.` and a key of the workloads (`workload.rate_per_s`).
-        lines: a dotted key of the engine's settings, one line a value (`eviction.type`); None:
-            one line a workload, or one a variant if `x` is the workloads'.
+        lines: a dotted key of the engine's settings, one line a value (`eviction.type`), or
+            `variant`: those that differ in `x` alone are one line. None: one line a workload, or
+            one a variant if `x` is the workloads'.
         log: whether `x` is drawn logarithmically.
     """
 
