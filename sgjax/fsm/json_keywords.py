@@ -10,9 +10,9 @@ from typing import Any
 from sgjax.errors import GrammarError
 
 REFUSED = (
-    "uniqueItems", "contains", "minContains", "maxContains", "dependencies", "dependentRequired",
-    "dependentSchemas", "if", "then", "else", "unevaluatedProperties", "unevaluatedItems",
-    "contentEncoding", "contentMediaType", "contentSchema", "$dynamicRef", "$recursiveRef",
+    "contains", "minContains", "maxContains", "unevaluatedProperties",
+    "unevaluatedItems", "contentEncoding", "contentMediaType", "contentSchema", "$dynamicRef",
+    "$recursiveRef",
 )  # fmt: skip
 
 KEYWORDS: dict[str, tuple[str, ...]] = {
@@ -20,7 +20,8 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     "object": ("properties", "required", "additionalProperties", "patternProperties",
                "propertyNames", "minProperties", "maxProperties"),
-    "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
+    "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems",
+              "uniqueItems"),
 }  # fmt: skip
 
 _MAX_DIGITS = 400
@@ -35,7 +36,8 @@ VALIDATING = frozenset(
     (
         *REFUSED,
         *(word for words in KEYWORDS.values() for word in words),
-        *("type", "enum", "const", "allOf", "anyOf", "oneOf", "not", "$ref"),
+        *("type", "enum", "const", "allOf", "anyOf", "oneOf", "not", "$ref", "if", "then", "else"),
+        *("dependencies", "dependentRequired", "dependentSchemas"),
     )
 )
 """Keywords that say something of a value; others are annotations."""
@@ -106,14 +108,13 @@ def number_given(schema: dict[str, Any], keyword: str) -> Decimal | None:
 
 def equal(a: Any, b: Any) -> bool:
     """Return whether two values are the same in JSON, where true is not 1."""
-    return a == b and isinstance(a, bool) == isinstance(b, bool)
-
-
-def is_idle(keyword: str, value: Any) -> bool:
-    """Return whether a keyword that is not supported asks for nothing."""
-    if keyword == "uniqueItems":
-        return value is False
-    return keyword.startswith("depend") and value == {}
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+    return bool(a == b)
 
 
 def plain(value: Any) -> Any:

@@ -1,12 +1,14 @@
 """Combining JSON schemas: what two allow together, and whether any value fits both.
 
-HOST. Imports errors. Works on plain Python values; references are resolved by the caller.
+HOST. Imports json_keywords and errors. Works on plain Python values, references resolved by the
+caller.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from sgjax.errors import GrammarError
+from sgjax.fsm.json_keywords import equal
 
 Schema = dict[str, Any]
 
@@ -26,13 +28,18 @@ def merge(a: Any, b: Any) -> Any:
         return b
     if b is True or b == {}:
         return a
-    out = dict(a)
+    (a, if_a), (b, if_b) = _apart(a), _apart(b)
+    out = a | (if_a or if_b)
+    if if_a and if_b:
+        out["allOf"] = [*a.get("allOf", []), if_b]
     for one, other in ((a, b), (b, a)):
         _check_properties(one, other)
         _check_items(one, other)
     for key, value in b.items():
-        if key not in out or out[key] == value:
+        if key not in out or equal(out[key], value):
             out[key] = value
+        elif key == "const":
+            return False
         elif key == "type":
             out[key] = _common_types(out[key], value)
         elif key == "properties":
@@ -42,8 +49,10 @@ def merge(a: Any, b: Any) -> Any:
             }
         elif key == "required":
             out[key] = list(dict.fromkeys([*out[key], *value]))
+        elif key == "uniqueItems":
+            out[key] = True
         elif key == "enum":
-            out[key] = [v for v in out[key] if v in value]
+            out[key] = [v for v in out[key] if any(equal(v, w) for w in value)]
         elif key in _UPPER + _LOWER and isinstance(value, bool) != isinstance(out[key], bool):
             raise GrammarError(
                 f"json_schema keyword {key!r} is once a number and once a boolean (draft 4) for "
@@ -57,9 +66,8 @@ def merge(a: Any, b: Any) -> Any:
             out[key] = merge(out[key], value)
         elif key == "allOf":
             out[key] = [*out[key], *value]
-        elif key in ("anyOf", "oneOf", "not"):
-            out.setdefault("allOf", [])
-            out["allOf"] = [*out["allOf"], {key: value}]
+        elif key in ("anyOf", "oneOf", "not", *_DEPENDENCIES):
+            out["allOf"] = [*out.get("allOf", []), {key: value}]
         elif key in _CONFLICTING:
             raise GrammarError(
                 f"json_schema keyword {key!r} is given twice for one value (by allOf, anyOf, oneOf "
@@ -68,8 +76,16 @@ def merge(a: Any, b: Any) -> Any:
     return out
 
 
-_CONFLICTING = ("pattern", "format", "const", "multipleOf", "patternProperties", "prefixItems",
+_DEPENDENCIES = ("dependencies", "dependentRequired", "dependentSchemas")
+_CONDITION = ("if", "then", "else")
+_CONFLICTING = ("pattern", "format", "multipleOf", "patternProperties", "prefixItems",
                 "additionalItems")  # fmt: skip
+
+
+def _apart(schema: Schema) -> tuple[Schema, Schema]:
+    """Return a schema without `if`, `then` and `else`, and these, where they mean something."""
+    condition = {k: schema[k] for k in _CONDITION if k in schema and "if" in schema}
+    return {k: v for k, v in schema.items() if k not in _CONDITION}, condition
 
 
 def are_disjoint(a: Any, b: Any, inline: Callable[[Any], Any], depth: int = 4) -> bool:

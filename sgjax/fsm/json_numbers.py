@@ -19,6 +19,8 @@ _FRACTION = Cat((text("."), Repeat(DIGIT, 1, None)))
 _NATURAL = Alt((text("0"), Cat((Chars(((49, 57),)), _DIGITS))))
 _EXPONENT = parse("[eE][+-]?[0-9]+")
 ANY_INTEGER = Cat((optional(text("-")), _NATURAL))
+BROKEN_NUMBER = Cat((ANY_INTEGER, parse(r"\.[0-9]*[1-9][0-9]*")))
+"""Numbers that are certainly not whole."""
 ANY_NUMBER = Cat((ANY_INTEGER, optional(_FRACTION), optional(_EXPONENT)))
 
 

@@ -41,7 +41,8 @@ class References:
 
     def check_resource(self, schema: Mapping[str, Any]) -> None:
         """Refuse a part with an `$id` of its own, if its references mean parts of itself."""
-        own = schema is not self._root and not str(schema.get("$id", "#")).startswith("#")
+        name = schema.get("$id", "#")
+        own = name != self._root.get("$id") and not str(name).startswith("#")
         if own and '"$ref"' in json.dumps(schema, default=str):
             raise GrammarError(
                 "json_schema keyword '$id' in a part that holds references is not supported, as "

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from sgjax.errors import GrammarError
 from sgjax.fsm import json_text as jt
+from sgjax.fsm.json_combine import COMBINING, alternatives, is_atom
 from sgjax.fsm.json_keywords import (
     KEYWORDS,
     REFUSED,
@@ -22,12 +23,11 @@ from sgjax.fsm.json_keywords import (
     count_of,
     equal,
     has_type,
-    is_idle,
     plain,
     type_list,
 )
-from sgjax.fsm.json_merge import Schema, are_disjoint, merge
-from sgjax.fsm.json_numbers import ANY_NUMBER, number_of
+from sgjax.fsm.json_merge import Schema, merge
+from sgjax.fsm.json_numbers import ANY_NUMBER, BROKEN_NUMBER, number_of
 from sgjax.fsm.json_refs import References
 from sgjax.fsm.parse import (
     ANYTHING,
@@ -42,6 +42,9 @@ from sgjax.fsm.parse import (
     parse,
     parse_search,
 )
+
+_MOST_DIFFERENT = 8
+"""Values of which a list may hold each once: an automaton knows all sets of them."""
 
 WhitespaceKind = Literal["compact", "fixed", "bounded"]
 
@@ -123,18 +126,17 @@ class _Converter:
         if not isinstance(schema, dict):
             raise GrammarError(f"a schema must be an object or a boolean, got {schema!r:.60}")
         for keyword in REFUSED:
-            if keyword in schema and not is_idle(keyword, schema[keyword]):
+            if keyword in schema:
                 raise GrammarError(f"json_schema keyword {keyword!r} is not supported; remove it")
         self._refs.check_resource(schema)
         if "$ref" in schema:
             return self._reference(schema, path)
-        schema = dict(schema)
-        for keyword in ("allOf", "anyOf", "oneOf", "not"):
+        if "not" in schema and is_atom(part := self._refs.inline(schema["not"], path)):
+            return self._but({k: v for k, v in schema.items() if k != "not"}, part, path)
+        for keyword in COMBINING:
             if keyword in schema:
-                rest = {k: v for k, v in schema.items() if k != keyword}
-                convert = getattr(self, f"_{keyword.lower()}")
-                result: Node = convert(schema[keyword], rest, path)
-                return result
+                ways = alternatives(keyword, schema, self._refs, path)
+                return jt.alt([self.value(way, path) for way in ways])
         if "enum" in schema or "const" in schema:
             return self._listed(schema, path)
         return jt.alt([self._typed(kind, schema, path) for kind in self._types(schema)])
@@ -149,45 +151,15 @@ class _Converter:
             target = merge(self._refs.inline(target, (*path, name)), rest)
         return self.value(target, (*path, name))
 
-    def _allof(self, parts: list[Any], rest: Schema, path: tuple[str, ...]) -> Node:
-        merged: Any = rest
-        for part in parts:
-            merged = merge(merged, self._refs.inline(part, path))
-        return self.value(merged, path)
-
-    def _anyof(self, parts: list[Any], rest: Schema, path: tuple[str, ...]) -> Node:
-        if not any(k in VALIDATING for k in rest):
-            return jt.alt([self.value(part, path) for part in parts])
-        return jt.alt([self.value(merge(rest, self._refs.inline(p, path)), path) for p in parts])
-
-    def _oneof(self, parts: list[Any], rest: Schema, path: tuple[str, ...]) -> Node:
-        wholes = [merge(rest, self._refs.inline(part, path)) for part in parts]
-        for i, a in enumerate(wholes):
-            for b in wholes[:i]:
-                if not are_disjoint(a, b, self._refs.inline):
-                    raise GrammarError(
-                        "json_schema keyword 'oneOf' is supported where no value fits two of its "
-                        "branches for certain (other types, or a property that differs); use anyOf"
-                    )
-        return jt.alt([self.value(whole, path) for whole in wholes])
-
-    def _not(self, part: Any, rest: Schema, path: tuple[str, ...]) -> Node:
-        part = self._refs.inline(part, path)
-        if part is False:
-            return self.value(rest, path)
-        names = {k for k in part if k in VALIDATING}
-        if names == {"type"}:
-            refused = type_list(part["type"])
-            kept = [t for t in self._types(rest) if t not in refused]
-            if "number" in kept and "integer" in refused:
-                raise GrammarError("json_schema keyword 'not' of 'integer' is not supported")
-            kept = [t for t in kept if not (t == "integer" and "number" in refused)]
-            return self.value(merge(rest, {"type": kept}), path)
-        if names == {"enum"} or names == {"const"}:
-            values = part.get("enum", [part.get("const")])
-            if all(isinstance(v, str | bool) or v is None or v in ([], {}) for v in values):
-                return Without(self.value(rest, path), jt.alt([self._literal(v) for v in values]))
-        raise GrammarError("json_schema keyword 'not' is supported for types and strings only")
+    def _but(self, schema: Schema, part: Schema, path: tuple[str, ...]) -> Node:
+        """Return the texts of a schema that are none of an atom of `not`."""
+        if "pattern" in part:  # only strings can break it
+            strings = self.value(merge(schema, {"type": "string"}), path)
+            return Without(strings, jt.string(parse_search(part["pattern"])))
+        if "multipleOf" in part:
+            return Both(self.value(merge(schema, {"type": "number"}), path), BROKEN_NUMBER)
+        values = part["enum"] if "enum" in part else [part["const"]]
+        return Without(self.value(schema, path), jt.alt([self._literal(v) for v in values]))
 
     def _listed(self, schema: Schema, path: tuple[str, ...]) -> Node:
         values = schema["enum"] if "enum" in schema else [schema["const"]]
@@ -257,6 +229,8 @@ class _Converter:
         if most is not None and low > most:
             return jt.NOTHING
         tail = self._items_after(fixed, rest, low, most, 0)
+        if schema.get("uniqueItems", False) is not False and most != 1:
+            tail = jt.different(tail, rest, self._comma, self._different(schema, path))
         return jt.cat([jt.text("["), self._space, tail, self._space, jt.text("]")])
 
     def _items_after(
@@ -272,6 +246,18 @@ class _Converter:
             return here if at < low else jt.optional(here)
         more = None if most is None else most - at
         return Repeat(jt.cat([comma, rest]), max(low - at, 0), more)
+
+    def _different(self, schema: Schema, path: tuple[str, ...]) -> list[Node]:
+        """Return the texts of the values that the items of a list of different ones may have."""
+        items = self._refs.inline(schema.get("items", True), path)
+        listed = isinstance(items, dict) and ("enum" in items or "const" in items)
+        values = items.get("enum", [items.get("const")]) if listed else None
+        if values is None or len(values) > _MOST_DIFFERENT or "prefixItems" in schema:
+            raise GrammarError(
+                f"json_schema keyword 'uniqueItems' is supported for up to {_MOST_DIFFERENT} "
+                "listed values (items: enum), or at most one item; list them, or remove it"
+            )
+        return [self._literal(value) for value in values]
 
     def _object(self, schema: Schema, path: tuple[str, ...]) -> Node:
         known: Schema = schema.get("properties", {})

@@ -71,6 +71,21 @@ def literal(value: Any, comma: Node, colon: Node, space: Node) -> Node:
     return text(json.dumps(value))
 
 
+def different(items: Node, item: Node, comma: Node, values: list[Node]) -> Node:
+    """Return the lists in which none of some values comes twice.
+
+    Args:
+        items: the lists, without brackets.
+        item: any item.
+        comma: between two.
+        values: texts of single values.
+    """
+    before, behind = Repeat(Cat((item, comma)), 0, None), Repeat(Cat((comma, item)), 0, None)
+    for value in values:
+        items = Without(items, Cat((before, value, comma, before, value, behind)))
+    return items
+
+
 def bracket(kind: str, items: list[Node], comma: Node, space: Node) -> Node:
     """Return brackets around items with commas between them."""
     inner: list[Node] = []
@@ -114,6 +129,12 @@ def _spelt_chars(chars: CharSet) -> Node:
     return ways[0] if len(ways) == 1 else Alt(tuple(ways))
 
 
+_PERCENT = "|%[0-9A-Fa-f]{2}"
+_NAME = rf"([A-Za-z0-9._~!$&'()*+,;=@-]{_PERCENT})"
+_PATH = rf"([A-Za-z0-9._~!$&'()*+,;=:@-]{_PERCENT})"
+_QUERY = rf"([A-Za-z0-9._~!$&'()*+,;=:@/?-]{_PERCENT})"
+_REST = rf"(\?{_QUERY}*)?(#{_QUERY}*)?"
+
 FORMATS = {
     "date": r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])|\d{4}-(0[13-9]|1[0-2])-(29|30)"
     r"|\d{4}-(0[13578]|1[02])-31|(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)"
@@ -125,9 +146,9 @@ FORMATS = {
     r"[A-Za-z]{2,}",
     "hostname": r"(?=.{1,253}$)([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)"
     r"(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*",
-    "uri": r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._~-]+(:\d{1,5})?(/([A-Za-z0-9._~!$&'()*+,;=:@-]|"
-    r"%[0-9A-Fa-f]{2})*)*(\?([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
-    r"(#([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?",
+    "uri": rf"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._~-]+(:\d{{1,5}})?(/{_PATH}*)*{_REST}",
+    "uri-reference": rf"/?({_NAME}+(/{_PATH}*)*)?{_REST}",
 }
+FORMATS["uri-reference"] = f"({FORMATS['uri']})|{FORMATS['uri-reference']}"
 FORMATS["date-time"] = f"({FORMATS['date']})T{FORMATS['time']}"
 """Texts of each format, perhaps not all of them."""
