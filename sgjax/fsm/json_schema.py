@@ -260,12 +260,21 @@ class _Converter:
         return [self._literal(value) for value in values]
 
     def _object(self, schema: Schema, path: tuple[str, ...]) -> Node:
-        known: Schema = schema.get("properties", {})
-        required = list(schema.get("required", []))
-        for keyword in ("minProperties", "maxProperties"):
-            bound = count_of(schema, keyword)
+        least, most = count_of(schema, "minProperties"), count_of(schema, "maxProperties")
+        whole, empty = self._members(schema, path), self._literal({})
+        if most == 0:
+            whole, most = Both(whole, empty), None
+        if least == 1 and not schema.get("required"):
+            whole, least = Without(whole, empty), None
+        for keyword, bound in (("minProperties", least), ("maxProperties", most)):
             if bound is not None and not self._holds(keyword, bound, schema):
                 raise GrammarError(f"json_schema keyword {keyword!r} is not supported here")
+        return whole
+
+    def _members(self, schema: Schema, path: tuple[str, ...]) -> Node:
+        """Return the texts of objects of whatever number of properties."""
+        known: Schema = schema.get("properties", {})
+        required = list(schema.get("required", []))
         patterns: Schema = schema.get("patternProperties", {})
         pairs: list[tuple[Node, bool]] = []
         for name, part in known.items():

@@ -63,6 +63,8 @@ def fitting(schema) -> list:
         {"type": "object", "dependentSchemas": {"b": {"properties": {"b": {"type": "null"}}}}},
         {"type": "array", "items": {"enum": [1, "a", [1]]}, "uniqueItems": True},
         {"type": "array", "maxItems": 1, "allOf": [{"uniqueItems": True}, {"uniqueItems": False}]},
+        {"type": "object", "minProperties": 1},
+        {"type": "object", "maxProperties": 0},
         {"enum": [1, 2], "allOf": [{"enum": [True, 2]}]},
         {"enum": [[1], [True]], "allOf": [{"enum": [[True]]}]},
         {"allOf": [{"if": {"minimum": 1}, "then": {"maximum": 1}}, {"type": "integer"},
