@@ -154,6 +154,13 @@ def test_unknown_variants_are_answered_with_the_nearest():
         record_run(experiment, "two", "lmp", 5, lambda s: sgl.Engine(**s))
 
 
+def test_a_cluster_is_not_shown_as_if_it_were_one_engine():
+    variants = {"four": {"cluster": {"workers": 4}}}
+    experiment = parse_experiment({**FAMILIES, "variants": variants}, "test")
+    with pytest.raises(ConfigError, match="served by several workers"):
+        record_run(experiment, "two", "four", 5, lambda s: sgl.Engine(**s))
+
+
 def test_figure_3_splits_and_evicts_what_the_paper_does():
     recording = figure3()
     assert len(recording.frames) == 9

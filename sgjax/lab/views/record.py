@@ -42,11 +42,17 @@ def record_run(
     On a real device they run once before, unseen, so that nothing is compiled meanwhile.
 
     Raises:
-        ConfigError: the workload or variant is unknown, or the data is not there.
+        ConfigError: the workload or variant is unknown, the variant is served by several workers,
+            or the data is not there.
     """
     for name, allowed in ((workload, experiment.workloads), (variant, experiment.variants)):
         if name not in allowed:
             raise ConfigError(f"the experiment has no {name!r}; {nearest(name, list(allowed))}")
+    if experiment.cluster(variant) is not None:
+        raise ConfigError(
+            f"variant {variant!r} is served by several workers, and the views show the tree of one; "
+            "choose a variant without 'cluster'"
+        )
     seed = experiment.seeds[0]
     task = experiment.workloads[workload].load(experiment.data, seed).first(first)
     engine = build_engine(experiment.engine_settings(variant, seed))
