@@ -57,7 +57,7 @@ def alternatives(keyword: str, schema: Schema, refs: References, path: Path) -> 
             return [merge(rest, part) for part in broken(value, inline)]
         case "if":
             return _if(value, rest, inline)
-    return _depending(value, rest, inline)
+    return _depending(keyword, value, rest, inline)
 
 
 def _one_of(parts: list[Any], rest: Schema, inline: Inline) -> list[Any]:
@@ -86,14 +86,18 @@ def _if(condition: Any, rest: Schema, inline: Inline) -> list[Any]:
     return [yes, *noes]
 
 
-def _depending(needs: Schema, rest: Schema, inline: Inline) -> list[Any]:
-    """Return objects that lack a property, or have it and what it needs."""
-    ways: list[Any] = [rest]
-    for name, need in needs.items():
-        there = {"required": [name, *need]} if isinstance(need, list) else inline(need)
-        there = merge({"required": [name]}, there)
-        ways = [merge(way, case) for way in ways for case in ({"properties": {name: False}}, there)]
-    return ways
+def _depending(keyword: str, needs: Schema, rest: Schema, inline: Inline) -> list[Any]:
+    """Return objects that lack the first property, or have it and what it needs."""
+    if not needs:
+        return [rest]
+    (name, need), *others = needs.items()
+    if others:
+        rest = rest | {keyword: dict(others)}
+    there = {"required": [name, *need]} if isinstance(need, list) else inline(need)
+    return [
+        merge(rest, {"properties": {name: False}}),
+        merge(rest, merge({"required": [name]}, there)),
+    ]
 
 
 def broken(schema: Any, inline: Inline) -> list[Any]:
@@ -152,22 +156,30 @@ def _break_type(schema: Schema, value: Any, inline: Inline) -> list[Any]:
 
 def _break_values(schema: Schema, values: list[Any], inline: Inline) -> list[Any]:
     atoms = [v for v in values if _has_one_text(v)]
-    ways: list[Any] = [{"not": {"enum": atoms}} if atoms else True]
-    for value in (v for v in values if not _has_one_text(v)):
-        ways = [merge(way, case) for way in ways for case in _other_than(value, inline)]
+    numbers = sorted(v for v in values if not _has_one_text(v) and not isinstance(v, list | dict))
+    nots = [{"not": {"enum": atoms}}] if atoms else []
+    nots += [{"not": _as_parts(v)} for v in values if v and isinstance(v, list | dict)]
+    between = [{"anyOf": _between(numbers)}] if numbers else []
+    return [{"allOf": [*nots, *between]}]
+
+
+def _between(numbers: list[Any]) -> list[Any]:
+    """Return alternatives for all but some numbers in order."""
+    ways: list[Any] = [{"type": [t for t in TYPES if t not in ("number", "integer")]}]
+    for low, high in zip([None, *numbers], [*numbers, None], strict=True):
+        bounds = {"exclusiveMinimum": low, "exclusiveMaximum": high}
+        ways.append({"type": "number", **{k: v for k, v in bounds.items() if v is not None}})
     return ways
 
 
-def _other_than(value: Any, inline: Inline) -> list[Any]:
-    """Return alternatives for all but one number, list or object."""
+def _as_parts(value: Any) -> Schema:
+    """Return a schema for a list, or for an object as far as its properties go."""
     if isinstance(value, list):
         items = [{"const": v} for v in value]
-        fits = {"prefixItems": items, "minItems": len(items), "maxItems": len(items)}
-        return broken({"type": "array", **fits}, inline)
-    if isinstance(value, dict):
-        fits = {"properties": {k: {"const": v} for k, v in value.items()}, "required": [*value]}
-        return broken({"type": "object", **fits}, inline)
-    return broken({"type": "number", "minimum": value, "maximum": value}, inline)
+        return {"type": "array", "prefixItems": items, "minItems": len(items),
+                "maxItems": len(items)}  # fmt: skip
+    fits = {name: {"const": v} for name, v in value.items()}
+    return {"type": "object", "properties": fits, "required": [*value]}
 
 
 def _break_properties(schema: Schema, value: Schema, inline: Inline) -> list[Any]:

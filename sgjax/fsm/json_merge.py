@@ -42,6 +42,8 @@ def merge(a: Any, b: Any) -> Any:
             return False
         elif key == "type":
             out[key] = _common_types(out[key], value)
+            if not out[key]:
+                return False
         elif key == "properties":
             out[key] = {
                 name: merge(out[key].get(name, True), value.get(name, True))

@@ -35,8 +35,8 @@ class References:
         self._parts += count
         if self._parts > _MAX_PARTS:
             raise GrammarError(
-                f"json_schema: with its references ('$ref') and values ('enum') it unfolds into "
-                f"more than {_MAX_PARTS} parts; simplify it"
+                "json_schema: with references ($ref), combinations (oneOf) and values (enum) it "
+                f"unfolds into more than {_MAX_PARTS} parts; simplify it"
             )
 
     def check_resource(self, schema: Mapping[str, Any]) -> None:
