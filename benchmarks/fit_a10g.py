@@ -85,7 +85,7 @@ def sweep_end(tasks: Sequence[Task], keep: float, constants: dict[str, float]) -
 
 
 def _sweep_end(task: Task, keep: float, constants: dict[str, float]) -> dict[str, float]:
-    cache = {"type": "throttled", "keep": keep, "takes": "finished"}
+    cache = {"type": "throttled", "keep": keep, "takes": "finished", "evicts": "leaves"}
     with serving(constants, cache=cache) as engine:
         ran, seconds = task.run(engine, LanguageSpec()), engine.now()
         rows = engine.get_server_info()["mean_batch_size"]

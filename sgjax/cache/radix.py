@@ -94,17 +94,19 @@ class RadixNode:
 class RadixTree:
     """Map token prefixes to pages of K/V; implements `PrefixCache`."""
 
-    def __init__(self, pool: PagePool, order: EvictionOrder) -> None:
+    def __init__(self, pool: PagePool, order: EvictionOrder, whole_leaves: bool = False) -> None:
         """Make an empty tree over a pool's pages.
 
         Args:
             pool: gives the page size and keeps the account of pages.
             order: which unpinned leaf is evicted first.
+            whole_leaves: whether eviction never leaves a part of a leaf.
         """
         self.page_size = pool.page_size
         self.num_pages = 0
         self.num_evictable = 0
         self._pool = pool
+        self._whole_leaves = whole_leaves
         self._queue: EvictionQueue[RadixNode] = EvictionQueue(order)
         self._clock = 0
         self._next_id = 0
@@ -264,11 +266,14 @@ class RadixTree:
     # Eviction -----------------------------------------------------------------------------------
 
     def evict(self, num_pages: int) -> int:
-        """Free at least `num_pages` pages of unpinned leaves if there are so many, never more."""
+        """Free at least `num_pages` pages of unpinned leaves if there are so many.
+
+        Never more, unless leaves are evicted whole.
+        """
         freed: list[Pages] = []
         missing = num_pages
         while missing > 0 and (leaf := self._queue.pop(_EVICTABLE)):
-            tail = leaf.pages[-missing:]
+            tail = leaf.pages if self._whole_leaves else leaf.pages[-missing:]
             freed.append(tail)
             missing -= len(tail)
             self.num_pages -= len(tail)

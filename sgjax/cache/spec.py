@@ -26,6 +26,9 @@ from sgjax.typed import FORBID_EXTRA
 Takes = Literal["computed", "finished"]
 """When a tree takes a sequence's pages: as they are computed, or when it has ended."""
 
+Evicts = Literal["pages", "leaves"]
+"""What eviction takes of the last leaf that it needs: as many pages as are missing, or all."""
+
 
 @dataclass(frozen=True)
 class NoCacheSpec:
@@ -41,10 +44,12 @@ class TreeSpec:
 
     Attributes:
         takes: when; `finished` keeps what runs to itself, as SGLang's first release did.
+        evicts: `leaves` evicts leaves whole, as there (`evict` in its radix_cache.py).
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
     takes: Takes = "computed"
+    evicts: Evicts = "pages"
     type: Literal["tree"] = "tree"
 
 
@@ -70,12 +75,13 @@ class ThrottledSpec:
 
     Attributes:
         keep: the share that may be used, in [0, 1].
-        takes: as of `TreeSpec`.
+        takes, evicts: as of `TreeSpec`.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
     keep: float
     takes: Takes = "computed"
+    evicts: Evicts = "pages"
     type: Literal["throttled"] = "throttled"
 
     def __post_init__(self) -> None:
@@ -162,14 +168,14 @@ def build_cache(cache: CacheSpec, eviction: EvictionSpec, pool: PagePool) -> Pre
     match cache:
         case NoCacheSpec():
             return NoCache(pool.page_size)
-        case TreeSpec(takes=takes):
-            return _taking(takes, RadixTree(pool, order))
+        case TreeSpec(takes=takes, evicts=evicts):
+            return _taking(takes, RadixTree(pool, order, evicts == "leaves"))
         case TableSpec():
             return TableCache(pool, order)
         case ManualSpec():
             return ManualCache(RadixTree(pool, order))
-        case ThrottledSpec(keep=keep, takes=takes):
-            return _taking(takes, ThrottledCache(RadixTree(pool, order), keep))
+        case ThrottledSpec(keep=keep, takes=takes, evicts=evicts):
+            return _taking(takes, ThrottledCache(RadixTree(pool, order, evicts == "leaves"), keep))
 
 
 def _taking(takes: Takes, tree: PrefixCache) -> PrefixCache:

@@ -33,10 +33,13 @@ class Look:
         passes_over: whether who comes after a request that does not fit may go first.
         matches_all: whether all who wait are matched, and so touched, before anybody is let in, and
             nothing is evicted before the prefixes of all who are let in are pinned.
+        joins_at_end: whether whoever comes to the queue takes its end, and not the place of its
+            arrival, although it was held back, or ran before.
     """
 
     passes_over: bool = False
     matches_all: bool = False
+    joins_at_end: bool = False
 
 
 class Admission:
@@ -89,6 +92,7 @@ class Admission:
         asked = pages.cache.foresee(lambda node: self._queue.next_use(node))
         self._queue = WaitingQueue(pages.cache, policy.key, policy.tracks_prefix or asked)
         self._deferred = Deferred()
+        self._joined = 0
         self.hints = Hints(pages.cache)
 
     # ---------------------------------------------------------------- who waits
@@ -104,7 +108,7 @@ class Admission:
 
     def come_back(self, seq: Sequence) -> None:
         """Take in a request that ran and was retracted."""
-        self._queue.add(seq)
+        self._join(seq)
 
     def withdraw(self, seq: Sequence) -> None:
         """Forget a request that will not run, wherever it waits."""
@@ -118,7 +122,7 @@ class Admission:
     def wake(self, writer: Sequence) -> None:
         """Requeue those whose awaited prefix is computed, or will not be."""
         for seq in self._deferred.wake(writer):
-            self._queue.add(seq)
+            self._join(seq)
 
     def release_followers(self, seq: Sequence) -> None:
         """Let the followers of a hint come: it is computed, or it died."""
@@ -144,7 +148,13 @@ class Admission:
 
     def _enter(self, seq: Sequence) -> None:
         if not self._entrance.keeps(seq):
-            self._queue.add(seq)
+            self._join(seq)
+
+    def _join(self, seq: Sequence) -> None:
+        if self._look.joins_at_end:
+            seq.place = self._joined
+            self._joined += 1
+        self._queue.add(seq)
 
     # ---------------------------------------------------------------- who is let in
 
@@ -160,7 +170,7 @@ class Admission:
             Whether any request changed its place.
         """
         for seq in self._entrance.look():
-            self._queue.add(seq)
+            self._join(seq)
         if closed or not len(self._queue) or len(running) >= self._limits.max_running:
             return False
         if self._look.matches_all:

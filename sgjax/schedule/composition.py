@@ -21,18 +21,26 @@ class Draft:
         pages: whose cache is offered what the step writes, if `shares_planned`.
         shares_planned: whether pages enter the cache when they are planned.
         whole_prompts: whether a newcomer is computed in one step, or in steps of its own.
+        max_padding: tokens by which whole prompts of a step may fall short of the longest, taken
+            together; None sets no limit.
 
     Attributes:
         budget: tokens that may still be added, in whole blocks for extends.
     """
 
     def __init__(
-        self, limits: Limits, pages: PageKeeper, shares_planned: bool, whole_prompts: bool
+        self,
+        limits: Limits,
+        pages: PageKeeper,
+        shares_planned: bool,
+        whole_prompts: bool,
+        max_padding: int | None = None,
     ) -> None:
         self._limits = limits
         self._pages = pages
         self._shares_planned = shares_planned
         self._whole_prompts = whole_prompts
+        self._max_padding = max_padding
         self._singles: list[PlanRow] = []
         self._extends: list[PlanRow] = []
         self.budget = limits.token_budget
@@ -50,9 +58,14 @@ class Draft:
     def takes(self, num_tokens: int) -> bool:
         """Return whether a newcomer that lacks so many tokens may be begun in this step."""
         # Who has the step for itself needs no more: otherwise the longest would never run.
-        if not self._whole_prompts or self.is_empty or num_tokens == 1:
+        if not self._whole_prompts or self.is_empty:
             return True
-        return self._limits.charge(num_tokens) <= self.budget
+        if self._max_padding is not None:
+            lengths = [*(row.num_tokens for row in self.rows), num_tokens]
+            padded = len(lengths) * max(lengths)
+            most = min(self._limits.token_budget, sum(lengths) + self._max_padding)
+            return padded <= most
+        return num_tokens == 1 or self._limits.charge(num_tokens) <= self.budget
 
     def decode(self, seq: Sequence) -> None:
         """Add a sequence that lacks one token, whatever is left of the budget."""
@@ -88,6 +101,9 @@ class Composition(abc.ABC):
 
     whole_prompts: bool = False
     """Whether a newcomer joins a step only if all its missing tokens do, or if it is alone."""
+
+    max_padding: int | None = None
+    """Tokens that are at most computed for nothing where a step's prompts differ in length."""
 
     @abc.abstractmethod
     def compose(self, draft: Draft, running: Collection[Sequence], admit: Admit) -> bool:
@@ -152,12 +168,14 @@ class PromptsFirst(Composition):
 
     Args:
         decode_steps: steps of decoding between two looks at the queue; SGLang took 10, vLLM 1.
+        max_padding: as of `Draft`.
     """
 
     whole_prompts = True
 
-    def __init__(self, decode_steps: int) -> None:
+    def __init__(self, decode_steps: int, max_padding: int | None = None) -> None:
         self._decode_steps = decode_steps
+        self.max_padding = max_padding
         self._left = 0
         """Steps of decoding before the next look."""
 

@@ -20,8 +20,8 @@ class Policy(abc.ABC):
     """Whether the order depends on what of each waiting request is cached."""
 
     def key(self, seq: Sequence) -> tuple[float, ...]:
-        """Return the sort key the queue keeps sequences by; ties break by arrival."""
-        return (seq.arrival,)
+        """Return the sort key the queue keeps sequences by; ties break by place in line."""
+        return (seq.place,)
 
     def order(self, queue: WaitingQueue, now_s: float) -> Iterator[Sequence]:
         """Yield all waiting sequences, first to be admitted first.
@@ -54,16 +54,27 @@ class RandomOrder(Policy):
 
     Args:
         seed: of the order; each arrival draws its place from (seed, arrival).
+        anew: whether all draw again each time the order is asked for.
     """
 
     tracks_prefix = False
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, anew: bool = False) -> None:
         self._seed = seed
+        self._anew = anew
+        self._asked = 0
 
     def key(self, seq: Sequence) -> tuple[float, ...]:
         """Return a hash of (seed, arrival)."""
         return (mix(self._seed, seq.arrival), seq.arrival)
+
+    def order(self, queue: WaitingQueue, now_s: float) -> Iterator[Sequence]:
+        """Yield by what each drew, now or once."""
+        if not self._anew:
+            return super().order(queue, now_s)
+        self._asked += 1
+        asked = self._asked
+        return iter(sorted(queue.in_order(), key=lambda seq: mix(self._seed, asked, seq.arrival)))
 
 
 class LongestPrefixMatch(Policy):
@@ -72,8 +83,8 @@ class LongestPrefixMatch(Policy):
     tracks_prefix = True
 
     def key(self, seq: Sequence) -> tuple[float, ...]:
-        """Return (-matched tokens, arrival)."""
-        return (-seq.matched, seq.arrival)
+        """Return (-matched tokens, place in line)."""
+        return (-seq.matched, seq.place)
 
 
 class AgedLongestPrefixMatch(LongestPrefixMatch):

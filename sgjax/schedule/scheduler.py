@@ -229,7 +229,11 @@ class Scheduler:
         """Return the rows of one step, and whether any request changed its place meanwhile."""
         retracted = self._grow_running()
         draft = Draft(
-            self._limits, self._pages, self._shares_planned, self._composition.whole_prompts
+            self._limits,
+            self._pages,
+            self._shares_planned,
+            self._composition.whole_prompts,
+            self._composition.max_padding,
         )
 
         def admit(draft: Draft) -> bool:

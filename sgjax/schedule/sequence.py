@@ -118,7 +118,9 @@ class Sequence:
         grammar_state: its state after the output so far.
         held: tokens that likely follow: forced text that the last jump held back.
         seed: the sample's seed.
-        arrival: the scheduler's arrival number; defines fcfs order.
+        arrival: the scheduler's arrival number.
+        place: its place in line, which defines fcfs order: its arrival, unless admission lets it
+            join at the end.
         arrived_s, admitted_s, first_token_s: on the scheduler's clock; -1 before it happened.
         input_logprobs, output_logprobs: log-probabilities so far.
     """
@@ -146,6 +148,7 @@ class Sequence:
         "output",
         "output_logprobs",
         "pages",
+        "place",
         "request",
         "seed",
         "shared",
@@ -183,7 +186,7 @@ class Sequence:
         self.grammar_state = 0
         self.held: tuple[int, ...] = ()
         self.seed = seed
-        self.arrival = arrival
+        self.arrival = self.place = arrival
         self.arrived_s = arrived_s
         self.admitted_s = -1.0
         self.first_token_s = -1.0

@@ -40,11 +40,18 @@ class FcfsSpec:
 
 @dataclass(frozen=True)
 class RandomSpec:
-    """A random order, fixed by `seed`."""
+    """A random order, fixed by `seed`.
+
+    Attributes:
+        seed: of the order.
+        anew: shuffle the queue at each look, as SGLang's first release did
+            (`get_priority_queue` in its scheduler.py), instead of once.
+    """
 
     __pydantic_config__ = FORBID_EXTRA
     type: Literal["random"] = "random"
     seed: int = 0
+    anew: bool = False
 
 
 @dataclass(frozen=True)
@@ -188,15 +195,21 @@ class PromptsFirstSpec:
 
     Attributes:
         decode_steps: steps of decoding between two looks at the queue.
+        max_padding: tokens by which the prompts of a step may fall short of the longest, taken
+            together, as where all are padded to it (`_schedule` in vLLM 0.2.5's scheduler.py); the
+            padded ones then count against the budget. None sets no limit.
     """
 
     __pydantic_config__ = FORBID_EXTRA
     decode_steps: int = 1
+    max_padding: int | None = None
     type: Literal["prompts_first"] = "prompts_first"
 
     def __post_init__(self) -> None:
         if self.decode_steps < 1:
             raise ConfigError(f"decode_steps={self.decode_steps} is not allowed; it must be >= 1")
+        if self.max_padding is not None and self.max_padding < 0:
+            raise ConfigError(f"max_padding={self.max_padding} is negative; allowed: 0 or more")
 
 
 CompositionSpec = Annotated[MixedSpec | PromptsFirstSpec, Field(discriminator="type")]
@@ -219,10 +232,15 @@ class PassOverSpec:
             of all who are let in are pinned, as SGLang's first release did (`get_new_fill_batch` in
             its model_rpc.py, `prepare_for_extend` in infer_batch.py). A match is a use, so what the
             queue would hit is evicted late. A look then costs O(queue).
+        joins_at_end: who was held back by a hint, or was retracted, comes to the end of the queue,
+            as there: its frontend sent the members of a fork when their prefix had ended (`fork` in
+            its interpreter.py), and what came was appended. Otherwise it takes the place of its
+            arrival.
     """
 
     __pydantic_config__ = FORBID_EXTRA
     matches_all: bool = False
+    joins_at_end: bool = False
     type: Literal["pass_over"] = "pass_over"
 
 
@@ -268,8 +286,8 @@ def build_policy(spec: PolicySpec) -> Policy:
     match spec:
         case FcfsSpec():
             return Fcfs()
-        case RandomSpec(seed=seed):
-            return RandomOrder(seed)
+        case RandomSpec(seed=seed, anew=anew):
+            return RandomOrder(seed, anew)
         case LpmSpec():
             return LongestPrefixMatch()
         case DfsWeightSpec():
@@ -302,8 +320,8 @@ def build_composition(spec: CompositionSpec) -> Composition:
     match spec:
         case MixedSpec():
             return Mixed()
-        case PromptsFirstSpec(decode_steps=decode_steps):
-            return PromptsFirst(decode_steps)
+        case PromptsFirstSpec(decode_steps=decode_steps, max_padding=max_padding):
+            return PromptsFirst(decode_steps, max_padding)
 
 
 def build_look(spec: AdmissionSpec) -> Look:
@@ -311,5 +329,5 @@ def build_look(spec: AdmissionSpec) -> Look:
     match spec:
         case InOrderSpec():
             return Look()
-        case PassOverSpec(matches_all=matches_all):
-            return Look(passes_over=True, matches_all=matches_all)
+        case PassOverSpec(matches_all=matches_all, joins_at_end=joins_at_end):
+            return Look(passes_over=True, matches_all=matches_all, joins_at_end=joins_at_end)

@@ -12,6 +12,7 @@ from sgjax.sim.constrained import keep_constraints
 from sgjax.sim.entrance import TokenizerAndPause
 from sgjax.sim.executor import SimExecutor
 from sgjax.sim.hardware import Hardware, load_hardware, with_constants
+from sgjax.sim.masks import with_masks
 from sgjax.sim.outputs import FullLengths, Lengths, speak
 from sgjax.sim.roofline import Roofline, fitting_kv_tokens
 from sgjax.tokens.base import Tokenizer
@@ -35,11 +36,14 @@ class SimSpec:
             steps take no time, so programs need a moment to answer what they heard.
         compile_s: simulated seconds that the host compiles a constraint, before which no further
             step begins.
+        mask_s: simulated seconds that the host takes for a constrained token whose mask allows the
+            whole vocabulary, before it is sampled; other masks take their share of it.
         pause_s: simulated seconds after a step before the queue is looked at, if a request has
             ended: SGLang's first releases wait so for requests that depend on it (0.03 s,
             `extend_dependency_time` of their backend_config.py).
         tokenize_s: simulated seconds for each token of a prompt, before its request is seen: a
             server's one tokenizer process takes requests one after another.
+        pads: whether a step costs the products of prompts that are padded to its longest.
         logprobs: "refused": requests that want log-probabilities are, as nothing computes them;
             "zero": each is 0, so that `select` always takes its first choice, at its right cost.
     """
@@ -54,14 +58,16 @@ class SimSpec:
     settle_s: float = 0.002
     constants: dict[str, float] = field(default_factory=dict)
     compile_s: float = 0.0
+    mask_s: float = 0.0
     pause_s: float = 0.0
     tokenize_s: float = 0.0
+    pads: bool = False
     logprobs: Literal["refused", "zero"] = "refused"
 
     def __post_init__(self) -> None:
         if self.tensor < 1:
             raise ConfigError(f"tensor={self.tensor} is not allowed; it must be >= 1")
-        for name in ("settle_s", "compile_s", "pause_s", "tokenize_s"):
+        for name in ("settle_s", "compile_s", "mask_s", "pause_s", "tokenize_s"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}={getattr(self, name)} is negative; allowed: 0 or more")
 
@@ -102,9 +108,10 @@ def build_simulator(
         ConfigError: unknown hardware or constant, or weights that do not fit.
     """
     hardware = with_constants(load_hardware(spec.hardware), spec.constants)
-    cost = Roofline(model, hardware, dtype, kv_dtype, spec.tensor)
+    cost = Roofline(model, hardware, dtype, kv_dtype, spec.tensor, spec.pads)
     fitting = fitting_kv_tokens(model, hardware, dtype, kv_dtype, spec.tensor)
     script = keep_constraints(speak(tokenizer, spec.lengths, seed), tokenizer, seed)
-    executor = SimExecutor(script, cost)
+    masked = with_masks(cost, spec.mask_s, tokenizer.vocab_size) if spec.mask_s else cost
+    executor = SimExecutor(script, masked)
     entrance = TokenizerAndPause(executor, spec.tokenize_s, spec.pause_s)
     return Simulator(executor, entrance, cost, hardware, fitting)

@@ -38,15 +38,18 @@ class Work:
     context: int
 
     @classmethod
-    def of(cls, plan: Plan) -> "Work":
-        """Return a plan's work."""
+    def of(cls, plan: Plan, pads: bool = False) -> "Work":
+        """Return a plan's work; with `pads` products take all rows for as long as the longest."""
         sampled = pairs = context = 0
         for _, start, end, sample, logprob_from, guesses in plan.rows:
             new = end - start
             pairs += new * start + new * (new + 1) // 2
             context += end
             sampled += new if logprob_from >= 0 else sample + len(guesses)
-        return cls(plan.num_tokens, sampled, pairs, context)
+        tokens = plan.num_tokens
+        if pads:
+            tokens = len(plan.rows) * max(row.num_tokens for row in plan.rows)
+        return cls(tokens, sampled, pairs, context)
 
 
 class Roofline:
@@ -58,13 +61,20 @@ class Roofline:
         dtype: of weights and activations.
         kv_dtype: of keys and values.
         tensor: devices each weight matrix and the K/V heads are split over.
+        pads: whether the prompts of a step are padded to the longest.
 
     Raises:
         ConfigError: an unknown dtype, or more devices than heads.
     """
 
     def __init__(
-        self, model: ModelConfig, hardware: Hardware, dtype: str, kv_dtype: str, tensor: int = 1
+        self,
+        model: ModelConfig,
+        hardware: Hardware,
+        dtype: str,
+        kv_dtype: str,
+        tensor: int = 1,
+        pads: bool = False,
     ) -> None:
         if dtype not in DTYPE_BYTES:
             raise ConfigError(f"dtype {dtype!r} is not supported; allowed: {list(DTYPE_BYTES)}")
@@ -72,6 +82,7 @@ class Roofline:
             raise ConfigError(f"tensor={tensor} is not allowed; 1 to {model.num_heads} (heads)")
         E, self._layers = model.hidden_size, model.num_layers
         self._model, self._hardware, self._tensor = model, hardware, tensor
+        self._pads = pads
         self._size = DTYPE_BYTES[dtype]
         self._attention_weights = E * (2 * model.q_size + 2 * model.kv_size)
         self._expert_weights = 3 * E * model.ffn_size
@@ -84,7 +95,7 @@ class Roofline:
 
     def __call__(self, plan: Plan) -> float:
         """Return the seconds a step takes."""
-        return self.seconds(Work.of(plan))
+        return self.seconds(Work.of(plan, self._pads))
 
     def repeated(self, plan: Plan) -> Iterator[float]:
         """Yield the seconds of a plan of decodes and of each repetition, a token later."""

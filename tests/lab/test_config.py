@@ -91,7 +91,8 @@ def test_a_baseline_of_all_variants_comes_below_base(write):
     experiment = load_experiment(write(MINIMAL.replace("full: {}", own) + base), [])
     full, vllm, patient = (experiment.engine_settings(v, 0) for v in experiment.variants)
     assert full["composition"] == {"type": "prompts_first", "decode_steps": 10}
-    assert vllm["composition"] == {"type": "prompts_first", "decode_steps": 1}
+    padded = {"type": "prompts_first", "decode_steps": 1, "max_padding": 256}
+    assert vllm["composition"] == padded
     assert full["executor"]["hardware"] == vllm["executor"]["hardware"] == "a10g"
     assert [s["executor"]["pause_s"] for s in (full, vllm, patient)] == [0.03, 0.0, 1.0]
 
