@@ -7,7 +7,7 @@ step, and index a mask with it, which makes a tensor of the list first. That gro
 
 import numpy as np
 
-from sgjax.schedule import Plan
+from sgjax.schedule import Plan, Sequence
 from sgjax.sim.executor import Cost
 
 
@@ -23,10 +23,15 @@ def with_masks(cost: Cost, mask_s: float, vocab_size: int) -> Cost:
     def seconds(plan: Plan) -> float:
         allowed = 0
         for row in plan.rows:
-            grammar = row.seq.grammar
-            if row.sample and grammar is not None:
-                mask = grammar.rows[grammar.mask_row(row.seq.grammar_state)]
-                allowed += int(np.bitwise_count(mask).sum())
+            if row.sample and row.seq.grammar is not None:
+                allowed += sum(map(_num_allowed, (row.seq, *row.guesses)))
         return cost(plan) + mask_s * allowed / vocab_size
 
     return seconds
+
+
+def _num_allowed(seq: Sequence) -> int:
+    grammar = seq.grammar
+    assert grammar is not None
+    mask = grammar.rows[grammar.mask_row(seq.grammar_state)]
+    return int(np.bitwise_count(mask).sum())

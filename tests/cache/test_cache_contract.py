@@ -30,11 +30,12 @@ CACHES: list[CacheSpec] = [
     NoCacheSpec(),
     TreeSpec(),
     TreeSpec(takes="finished"),
+    TreeSpec(evicts="leaves"),
     TableSpec(),
     ManualSpec(),
     ThrottledSpec(keep=0.0),
     ThrottledSpec(keep=0.4),
-    ThrottledSpec(keep=0.4, takes="finished"),
+    ThrottledSpec(keep=0.4, takes="finished", evicts="leaves"),
     ThrottledSpec(keep=1.0),
 ]
 ORDERS: list[EvictionSpec] = [LruSpec(), LfuSpec(), FifoSpec()]

@@ -29,6 +29,7 @@ from sgjax.typed import validate
         ({"type": "none"}, NoCache),
         ({"type": "tree"}, RadixTree),
         ({"type": "tree", "takes": "finished"}, FinishedCache),
+        ({"type": "tree", "evicts": "leaves"}, RadixTree),
         ({"type": "throttled", "keep": 0.4, "takes": "finished"}, FinishedCache),
         ({"type": "table"}, TableCache),
         ({"type": "manual"}, ManualCache),

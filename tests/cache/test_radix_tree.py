@@ -248,3 +248,14 @@ def test_check_finds_a_wrong_pin_count():
     node.pins += 1
     with pytest.raises(AssertionError):
         tree.check()
+
+
+def test_whole_leaves_are_evicted_though_a_part_of_the_last_would_do():
+    tree = RadixTree(PagePool(65, 1), LeastRecentlyUsed(), whole_leaves=True)
+    add(tree, keys(1, 2, 3, 4))
+    add(tree, keys(1, 2, 5, 6, 7))
+    assert tree.evict(1) == 2
+    assert tree.peek(keys(1, 2, 3, 4)) == 2
+    assert tree.peek(keys(1, 2, 5, 6, 7)) == 5
+    assert tree.evict(4) == 5
+    assert tree.num_pages == 0

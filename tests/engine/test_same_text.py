@@ -13,7 +13,7 @@ ROOMY, TIGHT = 1600, 192
 
 CACHES = [
     {"type": "tree"},
-    {"type": "tree", "takes": "finished"},
+    {"type": "tree", "takes": "finished", "evicts": "leaves"},
     {"type": "none"},
     {"type": "table"},
     {"type": "manual"},
@@ -21,17 +21,17 @@ CACHES = [
 ]
 POLICIES = [
     {"type": "fcfs"},
-    {"type": "random", "seed": 1},
+    {"type": "random", "seed": 1, "anew": True},
     {"type": "lpm"},
     {"type": "dfs_weight"},
     {"type": "aged_lpm", "max_wait_s": 0.01},
 ]
 SIBLINGS = [{"type": "admit"}, {"type": "defer"}, {"type": "share_planned"}]
-COMPOSITIONS = [{"type": "mixed"}, {"type": "prompts_first", "decode_steps": 3}]
+COMPOSITIONS = [{"type": "mixed"}, {"type": "prompts_first", "decode_steps": 3, "max_padding": 8}]
 ADMISSIONS = [
     {"type": "in_order"},
     {"type": "pass_over"},
-    {"type": "pass_over", "matches_all": True},  # not with `share_planned`
+    {"type": "pass_over", "matches_all": True, "joins_at_end": True},  # not with `share_planned`
 ]
 
 

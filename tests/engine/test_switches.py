@@ -102,6 +102,10 @@ SWITCHES = {
         {"cache": {"type": "none"}},
     ),
     "cache finished": Switch(fewer_hits, {"cache": {"type": "tree", "takes": "finished"}}),
+    "evicts leaves": Switch(
+        lambda full, without: without.requests["evicted_tokens"] > full.requests["evicted_tokens"],
+        {"cache": {"type": "tree", "evicts": "leaves"}},
+    ),
     "cache table": Switch(fewer_hits, {"cache": {"type": "table"}}),
     "cache manual": Switch(
         lambda full, without: (

@@ -97,6 +97,27 @@ def test_whoever_comes_waits_for_the_end_of_a_round_of_decoding(decode_steps: in
     assert seen == [len("first")] * (decode_steps - 1) + [len("second")]
 
 
+@pytest.mark.parametrize(
+    ("budget", "padding", "steps"),
+    [
+        (96, None, ["abc", "d"]),
+        (96, 3, ["ab", "c", "d"]),  # c is ten tokens shorter than the longest
+        (96, 14, ["abc", "d"]),  # d would make them 23
+        (65, 14, ["ab", "cd"]),  # three as long as the longest are 96
+    ],
+)
+def test_prompts_share_a_step_while_padding_them_to_the_longest_costs_little(
+    budget: int, padding: int | None, steps: list[str]
+) -> None:
+    rng = random.Random(1)
+    composition = PromptsFirstSpec(1, max_padding=padding)
+    bench = Bench(Setup(composition=composition, token_budget=budget, block_tokens=1))
+    bench.add(*(ask(i, words(rng, n), 2) for i, n in zip("abcd", (30, 32, 22, 13), strict=True)))
+    bench.run()
+    prompts = [plan for plan in bench.plans if plan.num_tokens > len(plan.rows)]
+    assert ["".join(row.seq.request.id for row in plan.rows) for plan in prompts] == steps
+
+
 def test_whole_prompts_share_a_step_and_only_what_exceeds_it_is_cut() -> None:
     rng = random.Random(1)
     bench = Bench(Setup(composition=PromptsFirstSpec(1), token_budget=64))

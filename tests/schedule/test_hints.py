@@ -6,6 +6,7 @@ import pytest
 
 from sgjax.cache import ManualSpec
 from sgjax.errors import ConfigError, PromptTooLong
+from sgjax.schedule.spec import PassOverSpec
 from sgjax.types import FinishKind, Wants
 from tests.schedule.harness import Bench, Setup, ask, family, words
 
@@ -28,6 +29,19 @@ def test_followers_wait_for_their_hint_and_enter_as_one_group() -> None:
     assert {row.seq.request.id for row in second.rows} == set("01234567")
     assert second.num_tokens == 8 * 3
     bench.run()
+
+
+@pytest.mark.parametrize(("at_end", "order"), [(False, "012s"), (True, "s012")])
+def test_followers_stand_where_they_came_or_where_their_hint_has_ended(
+    at_end: bool, order: str
+) -> None:
+    rng = random.Random(1)
+    prompts = family(rng, 3, 30, 3)
+    bench = Bench(Setup(max_running=1, admission=PassOverSpec(joins_at_end=at_end)))
+    bench.add(hint("h", prompts[0][:30], 3))
+    bench.add(*(ask(str(i), p, 2, after="h") for i, p in enumerate(prompts)))
+    bench.add(ask("s", words(rng, 30), 2))
+    assert "".join(name for name in bench.run() if name != "h") == order
 
 
 def test_a_hint_is_pinned_until_its_last_follower_is_admitted() -> None:

@@ -32,16 +32,24 @@ from sgjax.schedule.spec import (
 from tests.schedule.harness import Setup
 from tests.schedule.soak import soak
 
+ALL_MATCHED = PassOverSpec(matches_all=True)
 SETUPS = st.builds(
     Setup,
     policy=st.sampled_from(
-        [FcfsSpec(), RandomSpec(), LpmSpec(), DfsWeightSpec(), AgedLpmSpec(max_wait_s=0.2)]
+        [
+            FcfsSpec(),
+            RandomSpec(),
+            RandomSpec(anew=True),
+            LpmSpec(),
+            DfsWeightSpec(),
+            AgedLpmSpec(max_wait_s=0.2),
+        ]
     ),
     siblings=st.sampled_from([AdmitSpec(), DeferSpec(min_tokens=4), SharePlannedSpec()]),
     cache=st.sampled_from(
         [
             TreeSpec(),
-            TreeSpec(takes="finished"),
+            TreeSpec(takes="finished", evicts="leaves"),
             NoCacheSpec(),
             TableSpec(),
             ManualSpec(),
@@ -54,12 +62,12 @@ SETUPS = st.builds(
     max_running=st.sampled_from([1, 3, 8]),
     token_budget=st.sampled_from([16, 48, 256]),
     growth=st.sampled_from([0.0, 0.5, 1.0]),
-    composition=st.sampled_from([MixedSpec(), PromptsFirstSpec(1), PromptsFirstSpec(4)]),
-    admission=st.sampled_from([InOrderSpec(), PassOverSpec(), PassOverSpec(matches_all=True)]),
+    composition=st.sampled_from(
+        [MixedSpec(), PromptsFirstSpec(1, max_padding=5), PromptsFirstSpec(4)]
+    ),
+    admission=st.sampled_from([InOrderSpec(), PassOverSpec(joins_at_end=True), ALL_MATCHED]),
 ).filter(  # These two exclude each other.
-    lambda setup: (
-        (setup.siblings, setup.admission) != (SharePlannedSpec(), PassOverSpec(matches_all=True))
-    )
+    lambda setup: (setup.siblings, setup.admission) != (SharePlannedSpec(), ALL_MATCHED)
 )
 
 

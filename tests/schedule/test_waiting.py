@@ -134,6 +134,19 @@ def test_random_order_is_a_seeded_permutation_of_the_queue() -> None:
     assert sorted(order(1)) == sorted(map(str, range(30)))
 
 
+def test_a_random_order_that_is_drawn_anew_is_another_permutation_each_time() -> None:
+    rng = random.Random(5)
+    once, anew = Forest(RandomSpec(seed=1)), Forest(RandomSpec(seed=1, anew=True))
+    for _ in range(30):
+        prompt = words(rng, 5)
+        once.wait(prompt)
+        anew.wait(prompt)
+    assert once.order() == once.order()
+    first, second = anew.order(), anew.order()
+    assert first != second
+    assert sorted(first) == sorted(second) == sorted(map(str, range(30)))
+
+
 def test_dfs_weight_visits_the_heavier_subtree_first_and_whole() -> None:
     rng = random.Random(6)
     heavy, light = words(rng, 20), words(rng, 20)

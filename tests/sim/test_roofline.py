@@ -128,3 +128,14 @@ def test_constants_of_a_device_can_be_replaced_by_name():
         with_constants(IDEAL, {"steps_s": 0.5})
     with pytest.raises(ConfigError, match="must be in"):
         with_constants(IDEAL, {"usable_memory": 1.5})
+
+
+def test_padded_prompts_cost_the_products_of_the_longest():
+    prompts, decodes = (
+        [PlanRow(None, 0, n, True, -1) for n in (100, 300)],
+        [PlanRow(None, 99, 100, True, -1)] * 2,
+    )
+    plan = Plan(1, tuple(prompts), 400)
+    assert Work.of(plan, pads=True) == dataclasses.replace(Work.of(plan), tokens=600)
+    plan = Plan(2, tuple(decodes), 2)
+    assert Work.of(plan, pads=True) == Work.of(plan)
