@@ -23,6 +23,7 @@ from sgjax.cache.orders import (
 from sgjax.cache.orders_zoo import FurthestNextUse, QueueNextUse, RandomizedMarking, TailOptimized
 from sgjax.cache.pool import SCRATCH_PAGE, Owner, PagePool
 from sgjax.cache.radix import RadixNode, RadixTree
+from sgjax.cache.samples import SamplesCache
 from sgjax.cache.spec import (
     CacheSpec,
     EvictionSpec,
@@ -33,6 +34,7 @@ from sgjax.cache.spec import (
     NextUseSpec,
     NoCacheSpec,
     RandomizedSpec,
+    SamplesSpec,
     TableSpec,
     ThrottledSpec,
     TlruSpec,
@@ -80,6 +82,8 @@ __all__ = [
     "RadixTree",
     "RandomizedMarking",
     "RandomizedSpec",
+    "SamplesCache",
+    "SamplesSpec",
     "Slot",
     "TableCache",
     "TableSpec",

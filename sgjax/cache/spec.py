@@ -18,6 +18,7 @@ from sgjax.cache.orders import (
 from sgjax.cache.orders_zoo import QueueNextUse, RandomizedMarking, TailOptimized
 from sgjax.cache.pool import PagePool
 from sgjax.cache.radix import RadixTree
+from sgjax.cache.samples import SamplesCache
 from sgjax.cache.table import TableCache
 from sgjax.cache.variants import FinishedCache, ManualCache, NoCache, ThrottledCache
 from sgjax.errors import ConfigError
@@ -51,6 +52,14 @@ class TreeSpec:
     takes: Takes = "computed"
     evicts: Evicts = "pages"
     type: Literal["tree"] = "tree"
+
+
+@dataclass(frozen=True)
+class SamplesSpec:
+    """Only those that run together and ask the very same share their prompt; nothing is kept."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["samples"] = "samples"
 
 
 @dataclass(frozen=True)
@@ -148,7 +157,8 @@ class TlruSpec:
 
 
 CacheSpec = Annotated[
-    NoCacheSpec | TreeSpec | TableSpec | ManualSpec | ThrottledSpec, Field(discriminator="type")
+    NoCacheSpec | SamplesSpec | TreeSpec | TableSpec | ManualSpec | ThrottledSpec,
+    Field(discriminator="type"),
 ]
 EvictionSpec = Annotated[
     LruSpec | LfuSpec | FifoSpec | NextUseSpec | RandomizedSpec | TlruSpec,
@@ -168,6 +178,8 @@ def build_cache(cache: CacheSpec, eviction: EvictionSpec, pool: PagePool) -> Pre
     match cache:
         case NoCacheSpec():
             return NoCache(pool.page_size)
+        case SamplesSpec():
+            return SamplesCache(pool)
         case TreeSpec(takes=takes, evicts=evicts):
             return _taking(takes, RadixTree(pool, order, evicts == "leaves"))
         case TableSpec():

@@ -218,7 +218,7 @@ class Admission:
         """Admit one request if it fits beside the expected growth of all; return whether it did."""
         cache = self._pages.cache
         match = cache.match(seq.tokens.view(0, seq.match_limit))
-        if not draft.takes(seq.num_tokens - match.num_tokens):
+        if not draft.takes(match.num_tokens, seq.num_tokens):
             return False
         cache.pin(match.node)  # before looking at what is evictable: the match no longer is
         # Alone, a request may take all there is: what it cannot grow into fails only then.

@@ -55,17 +55,17 @@ class Draft:
         """Return whether there is no row yet."""
         return not self._singles and not self._extends
 
-    def takes(self, num_tokens: int) -> bool:
-        """Return whether a newcomer that lacks so many tokens may be begun in this step."""
+    def takes(self, start: int, end: int) -> bool:
+        """Return whether a newcomer that lacks these tokens may be begun in this step."""
         # Who has the step for itself needs no more: otherwise the longest would never run.
-        if not self._whole_prompts or self.is_empty:
+        if not self._whole_prompts or self.is_empty or end - start == 1:
             return True
-        if self._max_padding is not None:
-            lengths = [*(row.num_tokens for row in self.rows), num_tokens]
+        if self._max_padding is not None and start == 0:
+            lengths = [*(row.end for row in self.rows if row.start == 0), end]
             padded = len(lengths) * max(lengths)
             most = min(self._limits.token_budget, sum(lengths) + self._max_padding)
             return padded <= most
-        return num_tokens == 1 or self._limits.charge(num_tokens) <= self.budget
+        return self._limits.charge(end - start) <= self.budget
 
     def decode(self, seq: Sequence) -> None:
         """Add a sequence that lacks one token, whatever is left of the budget."""

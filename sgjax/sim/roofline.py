@@ -39,7 +39,7 @@ class Work:
 
     @classmethod
     def of(cls, plan: Plan, pads: bool = False) -> "Work":
-        """Return a plan's work; with `pads` products take all rows for as long as the longest."""
+        """Return a plan's work; `pads` makes all prompts as long as the longest for products."""
         sampled = pairs = context = 0
         for _, start, end, sample, logprob_from, guesses in plan.rows:
             new = end - start
@@ -48,7 +48,8 @@ class Work:
             sampled += new if logprob_from >= 0 else sample + len(guesses)
         tokens = plan.num_tokens
         if pads:
-            tokens = len(plan.rows) * max(row.num_tokens for row in plan.rows)
+            prompts = [row.end for row in plan.rows if row.start == 0]
+            tokens += len(prompts) * max(prompts, default=0) - sum(prompts)
         return cls(tokens, sampled, pairs, context)
 
 

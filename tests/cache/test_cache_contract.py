@@ -20,6 +20,7 @@ from sgjax.cache import (
     NoCacheSpec,
     Owner,
     PagePool,
+    SamplesSpec,
     TableSpec,
     ThrottledSpec,
     TreeSpec,
@@ -28,6 +29,7 @@ from sgjax.cache import (
 
 CACHES: list[CacheSpec] = [
     NoCacheSpec(),
+    SamplesSpec(),
     TreeSpec(),
     TreeSpec(takes="finished"),
     TreeSpec(evicts="leaves"),

@@ -13,6 +13,7 @@ from sgjax.cache import (
     PagePool,
     PrefixCache,
     RadixTree,
+    SamplesCache,
     TableCache,
     ThrottledCache,
     ThrottledSpec,
@@ -27,6 +28,7 @@ from sgjax.typed import validate
     ("data", "kind"),
     [
         ({"type": "none"}, NoCache),
+        ({"type": "samples"}, SamplesCache),
         ({"type": "tree"}, RadixTree),
         ({"type": "tree", "takes": "finished"}, FinishedCache),
         ({"type": "tree", "evicts": "leaves"}, RadixTree),

@@ -102,6 +102,7 @@ SWITCHES = {
         {"cache": {"type": "none"}},
     ),
     "cache finished": Switch(fewer_hits, {"cache": {"type": "tree", "takes": "finished"}}),
+    "cache samples": Switch(fewer_hits, {"cache": {"type": "samples"}}),
     "evicts leaves": Switch(
         lambda full, without: without.requests["evicted_tokens"] > full.requests["evicted_tokens"],
         {"cache": {"type": "tree", "evicts": "leaves"}},

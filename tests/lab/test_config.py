@@ -68,7 +68,7 @@ def test_a_baseline_comes_between_base_and_variant(write):
     text = MINIMAL.replace("full: {}", own) + "base: {max_running: 4, dtype: float32, page_size: 1}"
     experiment = load_experiment(write(text), [])
     settings = experiment.engine_settings("full", seed=0)
-    assert settings["cache"] == {"type": "none"}
+    assert settings["cache"] == {"type": "samples"}
     assert (settings["max_running"], settings["page_size"]) == (8, 16)
     assert settings["dtype"] == "float32"
     assert "baseline" not in settings
