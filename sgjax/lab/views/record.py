@@ -50,8 +50,8 @@ def record_run(
             raise ConfigError(f"the experiment has no {name!r}; {nearest(name, list(allowed))}")
     if experiment.cluster(variant) is not None:
         raise ConfigError(
-            f"variant {variant!r} is served by several workers, and the views show the tree of one; "
-            "choose a variant without 'cluster'"
+            f"variant {variant!r} is served by several workers, and the views show the tree of "
+            "one; choose a variant without 'cluster'"
         )
     seed = experiment.seeds[0]
     task = experiment.workloads[workload].load(experiment.data, seed).first(first)
