@@ -10,7 +10,7 @@ namespace sgjax {
 namespace SGJAX_ISA {
 namespace {
 
-// Grows to the largest task and stays.
+// Grows to the largest task and stays; what is taken begins at cache lines.
 struct Scratch {
   std::vector<float> floats;
   size_t used = 0;
@@ -23,6 +23,8 @@ struct Scratch {
     used += (n + 15) / 16 * 16;
     return p;
   }
+  int32_t* whole(size_t n) { return reinterpret_cast<int32_t*>(take(n)); }
+  uint16_t* narrow(size_t n) { return reinterpret_cast<uint16_t*>(take((n + 1) / 2)); }
 };
 
 }  // namespace

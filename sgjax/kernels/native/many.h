@@ -1,0 +1,350 @@
+// Attention of many rows of a kv head in pairs of bfloat16, rows in the lanes: 16 of them fill a
+// vector, so that the softmax needs nothing from other lanes. Keys are read where they lie, a pair
+// for all rows at a time; values are zipped, so that a pair is two tokens' value of one column.
+//
+// In an unnamed namespace for the reason that vector.h gives.
+#pragma once
+
+#include "pairs.h"
+#include "scratch.h"
+
+namespace sgjax {
+namespace SGJAX_ISA {
+namespace {
+
+constexpr int64_t kMostVectors = 3;  // of rows of a block
+
+// Tokens, and columns of values, of a register block of V vectors of rows. The sums of products of
+// keys leave room for the softmax of the tokens before, which is computed meanwhile.
+constexpr int group_of(int V) { return V == 1 ? 16 : V == 2 ? 8 : 4; }
+constexpr int columns_of(int V) { return V == 1 ? 16 : 8; }
+constexpr float kMostWeight = 2048;  // of a group's tokens together: few tops are worth rescaling sums for
+constexpr int64_t kPadded = 16;  // tokens, to which a tile's are rounded up: a multiple of groups
+
+// Rows of one kv head in V vectors, and their running sums. Tops are near the highest scores, in
+// units of log 2.
+struct Block {
+  int64_t V;
+  int32_t fewest, most;                 // the lowest and the highest limit
+  int32_t* limits;                      // [V, W] rows see positions below
+  uint16_t *queries, *weights;          // [D / 2, V, W, 2], [kTile / 2, V, W, 2]
+  float *acc, *top, *total;             // [D, V, W], [V, W], [V, W]
+};
+
+inline __m512bh line(const uint16_t* p) { return (__m512bh)_mm512_load_si512(p); }
+
+// Lane by lane x beside y, rounded.
+inline __m512i zipped(__m512 x, __m512 y) {
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
+                                         8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+}
+
+// Zip 32 columns of two tokens' values.
+inline void zip(const uint16_t* a, const uint16_t* b, uint16_t* to) {
+  const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
+                                       39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+  const __m512i first = _mm512_loadu_si512(a), second = _mm512_loadu_si512(b);
+  _mm512_store_si512(to, _mm512_permutex2var_epi16(first, low, second));
+  _mm512_store_si512(to + 2 * W, _mm512_permutex2var_epi16(first, high, second));
+}
+
+// Add products of one pair of columns of queries and of a group's keys.
+template <int V>
+inline void add_products(const uint16_t* queries, const uint16_t* const* keys, int64_t d,
+                         __m512 (*x)[V]) {
+  __m512bh query[V];
+#pragma GCC unroll 3
+  for (int v = 0; v < V; ++v) query[v] = line(queries + (d * V + 2 * v) * W);
+#pragma GCC unroll 16
+  for (int n = 0; n < group_of(V); ++n) {
+    const __m512bh key = both(keys[n] + d);
+#pragma GCC unroll 3
+    for (int v = 0; v < V; ++v) x[n][v] = dot(x[n][v], key, query[v]);
+  }
+}
+
+// Weights 2^(score - top) of a token at some position, from its products: those of the rows that
+// see it, zeros for the others.
+template <bool Masked>
+inline __m512 weight(__m512 product, __m512 unit, __m512 top, const int32_t* limits,
+                     int32_t position) {
+  const __m512 y = exp2_(_mm512_fmsub_ps(product, unit, top));
+  if (!Masked) return y;
+  const __m512i seen = _mm512_load_si512(limits);
+  return _mm512_maskz_mov_ps(_mm512_cmpgt_epi32_mask(seen, _mm512_set1_epi32(position)), y);
+}
+
+// Multiply the queries with the keys of a group of tokens, and meanwhile turn the products of the
+// group before, `done`, which are the tile's `first` and on at position `start`, into weights.
+// Return whether some of these are too large: then their rows' tops are to be lifted first.
+template <int V, bool Masked>
+inline bool step(const Block& b, int64_t D, float unit_, const uint16_t* const* keys, float* products,
+                 const float* done, int64_t first, int32_t start) {
+  constexpr int G = group_of(V);
+  const int64_t part = D / G;
+  const __m512 unit = _mm512_set1_ps(unit_);
+  __m512 x[G][V], sum[V], top[V];
+#pragma GCC unroll 16
+  for (int n = 0; n < G; ++n)
+#pragma GCC unroll 3
+    for (int v = 0; v < V; ++v) x[n][v] = _mm512_setzero_ps();
+#pragma GCC unroll 3
+  for (int v = 0; v < V; ++v) {
+    sum[v] = _mm512_setzero_ps();
+    top[v] = _mm512_load_ps(b.top + v * W);
+  }
+  int64_t d = 0;
+  for (int n = 0; n < G; n += 2) {
+    __m512 w[2][V];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+#pragma GCC unroll 3
+      for (int v = 0; v < V; ++v) {
+        const __m512 product = _mm512_load_ps(done + ((n + i) * V + v) * W);
+        w[i][v] = weight<Masked>(product, unit, top[v], b.limits + v * W, start + n + i);
+        sum[v] = _mm512_add_ps(sum[v], w[i][v]);
+        if (i) _mm512_store_si512(b.weights + ((first + n) * V + 2 * v) * W, zipped(w[0][v], w[1][v]));
+      }
+      for (const int64_t end = d + part; d < end; d += 2) add_products<V>(b.queries, keys, d, x);
+    }
+  }
+#pragma GCC unroll 16
+  for (int n = 0; n < G; ++n)
+#pragma GCC unroll 3
+    for (int v = 0; v < V; ++v) _mm512_store_ps(products + (n * V + v) * W, x[n][v]);
+  __mmask16 over = 0;
+#pragma GCC unroll 3
+  for (int v = 0; v < V; ++v)
+    over |= _mm512_cmp_ps_mask(sum[v], _mm512_set1_ps(kMostWeight), _CMP_NLE_UQ);
+  if (__builtin_expect(over, 0)) return true;
+#pragma GCC unroll 3
+  for (int v = 0; v < V; ++v)
+    _mm512_store_ps(b.total + v * W, _mm512_add_ps(_mm512_load_ps(b.total + v * W), sum[v]));
+  return false;
+}
+
+// Turn a group's products into weights as `step` does, but lift tops that are too low for them,
+// and rescale what was summed before and the tile's weights so far.
+template <int V>
+[[gnu::noinline]] void lift(const Block& b, int64_t D, float unit_, const float* done,
+                            int64_t first, int32_t start) {
+  constexpr int G = group_of(V);
+  const __m512 unit = _mm512_set1_ps(unit_);
+  const __m512i upper = _mm512_set1_epi32(int32_t(0xffff0000));
+  for (int v = 0; v < V; ++v) {
+    const __m512i limits = _mm512_load_si512(b.limits + v * W);
+    __m512 most = _mm512_set1_ps(kNever);
+    for (int n = 0; n < G; ++n) {
+      const __mmask16 seen = _mm512_cmpgt_epi32_mask(limits, _mm512_set1_epi32(start + n));
+      most = _mm512_mask_max_ps(most, seen, most, _mm512_load_ps(done + (n * V + v) * W));
+    }
+    const __m512 old = _mm512_load_ps(b.top + v * W);
+    const __m512 high = _mm512_mul_ps(most, unit);
+    const __m512 top = _mm512_mask_mov_ps(old, _mm512_cmp_ps_mask(_mm512_sub_ps(high, old), _mm512_set1_ps(kSlack), _CMP_GT_OQ), high);
+    const __m512 decay = exp2_(_mm512_sub_ps(old, top));
+    auto rescale = [&](float* p) { _mm512_store_ps(p, _mm512_mul_ps(_mm512_load_ps(p), decay)); };
+    const bool same = !_mm512_cmp_ps_mask(old, top, _CMP_NEQ_UQ);
+    for (int64_t d = 0; d < D && !same; ++d) rescale(b.acc + (d * V + v) * W);
+    for (int64_t j = 0; j < first && !same; j += 2) {
+      uint16_t* at = b.weights + (j * V + 2 * v) * W;
+      const __m512i two = _mm512_load_si512(at);
+      _mm512_store_si512(at, zipped(_mm512_mul_ps((__m512)_mm512_slli_epi32(two, 16), decay),
+                                    _mm512_mul_ps((__m512)_mm512_and_si512(two, upper), decay)));
+    }
+    __m512 total = _mm512_mul_ps(_mm512_load_ps(b.total + v * W), decay);
+    for (int n = 0; n < G; n += 2) {
+      __m512 w[2];
+      for (int i = 0; i < 2; ++i) {
+        const __m512 product = _mm512_load_ps(done + ((n + i) * V + v) * W);
+        w[i] = weight<true>(product, unit, top, b.limits + v * W, start + n + i);
+        total = _mm512_add_ps(total, w[i]);
+      }
+      _mm512_store_si512(b.weights + ((first + n) * V + 2 * v) * W, zipped(w[0], w[1]));
+    }
+    _mm512_store_ps(b.top + v * W, top);
+    _mm512_store_ps(b.total + v * W, total);
+  }
+}
+
+// Add the zipped values of `n` tokens, weighted.
+template <int V>
+inline void add_values(const Block& b, int64_t D, const uint16_t* values, int64_t n) {
+  constexpr int C = columns_of(V);
+  for (int64_t d = 0; d < D; d += C) {
+    float* acc = b.acc + d * V * W;
+    __m512 sum[C][V];
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c)
+#pragma GCC unroll 3
+      for (int v = 0; v < V; ++v) sum[c][v] = _mm512_load_ps(acc + (c * V + v) * W);
+    for (int64_t j = 0; j < n; j += 2) {
+      __m512bh weight[V];
+#pragma GCC unroll 3
+      for (int v = 0; v < V; ++v) weight[v] = line(b.weights + (j * V + 2 * v) * W);
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) {
+        const __m512bh value = both(values + j * D + 2 * (d + c));
+#pragma GCC unroll 3
+        for (int v = 0; v < V; ++v) sum[c][v] = dot(sum[c][v], value, weight[v]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c)
+#pragma GCC unroll 3
+      for (int v = 0; v < V; ++v) _mm512_store_ps(acc + (c * V + v) * W, sum[c][v]);
+  }
+}
+
+// Attend to a tile whose values are zipped.
+template <int V>
+void attend_tile(const Block& b, int64_t D, float unit, const Tile& t, const uint16_t* values) {
+  constexpr int G = group_of(V);
+  alignas(64) float products[2][G * V * W];
+  const int64_t seen = std::clamp<int64_t>(b.most - t.start, 0, t.n);
+  if (seen == 0) return;
+  const int64_t end = (seen + G - 1) / G * G;
+  __m512 x[G][V] = {};
+  for (int64_t d = 0; d < D; d += 2) add_products<V>(b.queries, t.keys, d, x);
+  for (int n = 0; n < G; ++n)
+    for (int v = 0; v < V; ++v) _mm512_store_ps(products[0] + (n * V + v) * W, x[n][v]);
+  for (int64_t first = 0; first < end; first += G) {
+    const int32_t start = int32_t(t.start + first);
+    float *done = products[first / G % 2], *next = products[(first / G + 1) % 2];
+    const uint16_t* const* keys = t.keys + first + G;
+    const bool high = first + G == end ? true
+                      : start + G <= b.fewest ? step<V, false>(b, D, unit, keys, next, done, first, start)
+                                              : step<V, true>(b, D, unit, keys, next, done, first, start);
+    if (high) lift<V>(b, D, unit, done, first, start);
+  }
+  add_values<V>(b, D, values, end);
+}
+
+// Rows of a task, those of each kv head cut into blocks of about the same size.
+class Many {
+ public:
+  Many(const Call& call, const Task& task, Scratch& scratch)
+      : D_(call.D), Q_(call.H / call.K), M_(task.num_tokens * Q_), unit_(unit_of(call)) {
+    const int64_t vectors = (M_ + W - 1) / W;
+    count_ = (vectors + kMostVectors - 1) / kMostVectors;
+    const int64_t lanes = vectors * W;
+    scratch.reset(task.num_heads * lanes * (2 * D_ - D_ / 2 + 3) + kMostVectors * W * kTile / 2 +
+                  kTile * D_ + M_ * 2 + count_ * task.num_heads * (sizeof(Block) / sizeof(float) + W));
+    static_assert(sizeof(Block) % sizeof(float) == 0);
+    blocks_ = reinterpret_cast<Block*>(
+        scratch.take(count_ * task.num_heads * sizeof(Block) / sizeof(float)));
+    values_ = scratch.narrow(kTile * D_);
+    rows_ = reinterpret_cast<Row*>(scratch.take(M_ * sizeof(Row) / sizeof(float)));
+    for (int64_t m = 0, token = 0; token < task.num_tokens; ++token)
+      for (int64_t q = 0; q < Q_; ++q) rows_[m++] = {int32_t(token), int32_t(q)};
+    uint16_t* weights = scratch.narrow(kMostVectors * W * kTile);
+    for (int64_t head = 0; head < task.num_heads; ++head)
+      for (int64_t i = 0; i < count_; ++i) {
+        const int64_t first = vectors * i / count_, V = vectors * (i + 1) / count_ - first;
+        Block& b = blocks_[head * count_ + i];
+        b.V = V;
+        b.limits = scratch.whole(V * W);
+        b.queries = scratch.narrow(V * W * D_);
+        b.weights = weights;
+        b.acc = scratch.take(V * W * D_);
+        b.top = scratch.take(V * W);
+        b.total = scratch.take(V * W);
+        begin(call, task, b, task.head + head, first * W);
+      }
+  }
+
+  void tile(int64_t head, const Tile& t) {
+    const int64_t n = (t.n + kPadded - 1) / kPadded * kPadded;
+    for (int64_t j = 0; j < n; j += 2)
+      for (int64_t d = 0; d < D_; d += 2 * W) {
+        soon(t.next_keys[j] + d);
+        soon(t.next_keys[j + 1] + d);
+        soon(t.next_values[j] + d);
+        soon(t.next_values[j + 1] + d);
+        zip(t.values[j] + d, t.values[j + 1] + d, values_ + j * D_ + 2 * d);
+      }
+    for (int64_t i = 0; i < count_; ++i) {
+      const Block& b = blocks_[head * count_ + i];
+      switch (b.V) {
+        case 1: attend_tile<1>(b, D_, unit_, t, values_); break;
+        case 2: attend_tile<2>(b, D_, unit_, t, values_); break;
+        default: attend_tile<3>(b, D_, unit_, t, values_);
+      }
+    }
+  }
+
+  void finish(const Call& call, const Task& task, const Partials& partials) const {
+    for (int64_t head = 0; head < task.num_heads; ++head)
+      for (int64_t i = 0, row = 0; i < count_; ++i) {
+        const Block& b = blocks_[head * count_ + i];
+        for (int64_t v = 0; v < b.V; ++v, row += W)
+          finish(call, task, partials, b, task.head + head, row, v);
+      }
+  }
+
+ private:
+  // Rows from `first` on; those past the last repeat it.
+  void begin(const Call& call, const Task& task, Block& b, int64_t head, int64_t first) const {
+    const uint16_t* lines[W];
+    for (int64_t v = 0; v < b.V; ++v) {
+      const Row* rows = rows_ + first + v * W;
+      for (int i = 0; i < W; ++i) {
+        const Row row = rows[std::min<int64_t>(i, M_ - 1 - first - v * W)];
+        lines[i] = query(call, task, head * Q_ + row.q, row.token);
+        b.limits[v * W + i] = std::min(task.limits[row.token], task.end);
+      }
+      for (int64_t d = 0; d < D_; d += 2 * W) {
+        F x[W];
+        turned(lines, d, x);
+        for (int i = 0; i < W; ++i)
+          _mm512_store_si512(b.queries + ((d / 2 + i) * b.V + v) * 2 * W, (__m512i)x[i]);
+      }
+    }
+    b.fewest = b.limits[0], b.most = b.limits[b.V * W - 1];  // limits never fall
+    std::fill_n(b.acc, b.V * W * D_, 0.0f);
+    std::fill_n(b.total, b.V * W, 0.0f);
+    std::fill_n(b.top, b.V * W, kNever);
+  }
+
+  // The rows of vector v, the first of which is row `first` of the head.
+  void finish(const Call& call, const Task& task, const Partials& partials, const Block& b,
+              int64_t head, int64_t first, int64_t v) const {
+    const int64_t rows = std::min<int64_t>(W, M_ - first);
+    float factor[W];
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t slot = task.slots[rows_[first + i].token];
+      const float total = b.total[v * W + i];
+      factor[i] = slot < 0 ? 1.0f / total : 1.0f;
+      if (slot < 0) continue;
+      const int64_t at = slot * call.H + head * Q_ + rows_[first + i].q;
+      partials.top[at] = b.top[v * W + i] * kLn2;
+      partials.total[at] = total;
+    }
+    for (int64_t d = 0; d < D_; d += 2 * W) {
+      F x[2 * W];
+      for (int i = 0; i < 2 * W; ++i) x[i] = load(b.acc + ((d + i) * b.V + v) * W);
+      turn(x);
+      turn(x + W);
+      for (int64_t i = 0; i < rows; ++i) {
+        const Row row = rows_[first + i];
+        put(call, task, partials, head * Q_ + row.q, row.token, d,
+            (__m512)(x[i] * splat(factor[i])), (__m512)(x[W + i] * splat(factor[i])));
+      }
+    }
+  }
+
+  struct Row {
+    int32_t token, q;  // its index in the task, the query head of the kv head
+  };
+
+  int64_t D_, Q_, M_, count_;
+  float unit_;
+  Block* blocks_;     // [heads, count]
+  Row* rows_;         // [M]
+  uint16_t* values_;  // [kTile / 2, D, 2]
+};
+
+}  // namespace
+}  // namespace SGJAX_ISA
+}  // namespace sgjax
