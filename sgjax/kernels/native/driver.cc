@@ -7,13 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "attend.h"
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
+#include "team.h"
 
 namespace sgjax {
 namespace {
@@ -46,18 +43,14 @@ struct Work {
   std::vector<int32_t> first, parts;           // [T] first partial slot of a token, and how many
   Partials partials;
   std::unique_ptr<std::atomic<int32_t>[]> left;  // [T] tasks until the token can be merged
-  std::atomic<size_t> next{0}, done{0};
 
-  void help() {
-    for (size_t i; (i = next.fetch_add(1)) < tasks.size();) {
-      const Task& task = tasks[i];
-      isa.attend(call, task, partials);
-      for (int32_t t = 0; t < task.num_tokens; ++t) {
-        const int32_t token = task.tokens[t];
-        if (task.slots[t] >= 0 && left[token].fetch_sub(1) == 1)
-          isa.merge(call, partials, token, first[token], parts[token]);
-      }
-      done.fetch_add(1);
+  void run(int64_t i) {
+    const Task& task = tasks[i];
+    isa.attend(call, task, partials);
+    for (int32_t t = 0; t < task.num_tokens; ++t) {
+      const int32_t token = task.tokens[t];
+      if (task.slots[t] >= 0 && left[token].fetch_sub(1) == 1)
+        isa.merge(call, partials, token, first[token], parts[token]);
     }
   }
 };
@@ -242,11 +235,7 @@ ffi::Error attention(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k_po
                        G ? (T - rows) / G : 1, shared_start.dimensions()[0],
                        shared_tokens.dimensions()[1]};
   Planner(*work, lists, threads).plan();
-  const int64_t helpers = std::min<int64_t>(threads, int64_t(work->tasks.size())) - 1;
-  for (int64_t i = 0; i < helpers; ++i) pool.Schedule([work] { work->help(); });
-  work->help();
-  // Every task is taken; those of helpers still running are about to end.
-  while (work->done.load() < work->tasks.size()) std::this_thread::yield();
+  Team::run(pool, {{int64_t(work->tasks.size()), [work](int64_t i) { work->run(i); }}});
   return ffi::Error::Success();
 }
 

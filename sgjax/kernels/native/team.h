@@ -20,6 +20,15 @@ struct Phase {
   std::function<void(int64_t)> task;
 };
 
+// Let the processor know that this thread waits for another one's memory.
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 // Phases run one after another; each begins when all tasks of the one before have ended. Nobody
 // waits for a helper that has not come yet: those who are there do its share.
 class Team {
@@ -54,11 +63,13 @@ class Team {
         counters.done.fetch_add(1);
       }
       for (int spins = 0; counters.done.load() < phase.count; ++spins)
-        if (spins > kSpins) std::this_thread::yield();
+        spins < kSpins ? relax() : std::this_thread::yield();
     }
   }
 
-  static constexpr int kSpins = 1000;  // the others' tasks end in microseconds, if they run at all
+  // The others' tasks end within a millisecond, if they run at all. Who yields to the rest of a
+  // busy machine comes back much later.
+  static constexpr int kSpins = 20000;
   std::vector<Phase> phases_;
   std::unique_ptr<Counters[]> counters_;
 };
