@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -87,6 +88,9 @@ class Planner {
     if (memory.size() < size_t(slots * H * (w_.call.D + 2)))
       memory.resize(slots * H * (w_.call.D + 2));
     w_.partials = {memory.data(), memory.data() + slots * H, memory.data() + 2 * slots * H};
+    const size_t width = H * w_.call.D * (w_.call.wide_q ? 4 : 2);
+    for (int64_t t = 0; t < l_.T; ++t)  // padding
+      if (!w_.parts[t]) std::memset(static_cast<char*>(w_.call.out) + t * width, 0, width);
     add_shared();
     add_blocks();
     add_decodes();
@@ -226,7 +230,6 @@ ffi::Error attention(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k_po
                 q.untyped_data(), k_pool.untyped_data(), v_pool.untyped_data(),
                 out->untyped_data(), q.element_type() == ffi::F32,
                 k_pool.element_type() == ffi::F32, table.typed_data()};
-  std::fill_n(static_cast<char*>(out->untyped_data()), out->size_bytes(), char{0});
   const int64_t threads = std::max<int64_t>(1, pool.num_threads());
   const Lists lists = {kv_lens.typed_data(), table.typed_data(), block_row.typed_data(),
                        block_start.typed_data(), block_len.typed_data(),

@@ -13,7 +13,7 @@
 namespace sgjax {
 namespace {
 
-constexpr int64_t kTokens = 128;  // tokens whose results a task holds at a time
+constexpr int64_t kTokens = 128;  // most tokens of a task
 constexpr int64_t kRows = 32;     // rows of weights of a task, where nothing else asks for more
 
 #define SGJAX_KERNELS(isa)                                                             \
@@ -135,23 +135,31 @@ void soon(const void* p, int64_t bytes) {
     __builtin_prefetch(static_cast<const char*>(p) + b, 1, 2);
 }
 
+// Tasks f(row, rows, token, tokens) of `height` rows of weights and some of n tokens each: first all
+// that have the same tokens, whose panel stays near. Tokens are dealt out evenly, by eights.
+template <typename F>
+Phase tiled(int64_t rows, int64_t height, int64_t n, F f) {
+  const int64_t least = std::max<int64_t>(1, (n + kTokens - 1) / kTokens);
+  const int64_t width = ((n + least - 1) / least + 7) / 8 * 8, down = (rows + height - 1) / height;
+  return {width ? (n + width - 1) / width * down : 0, [=](int64_t i) {
+            const int64_t row = i % down * height, token = i / down * width;
+            f(row, std::min(height, rows - row), token, std::min(width, n - token));
+          }};
+}
+
 // out = base + m * x, base being absent or [T, O].
 Phase added(const Kernels& k, const Matrix& m, const Panel& x, Tokens T, const float* base,
             float* out) {
-  return {(m.O + kRows - 1) / kRows, [=](int64_t i) {
-            const int64_t row = i * kRows, rows = std::min(kRows, m.O - row);
-            float* y = results(kTokens * kRows);
-            for (int64_t t = 0; t < T.n; t += kTokens) {
-              const int64_t tokens = std::min(kTokens, T.n - t);
-              for (int64_t n = t; n < t + tokens; ++n) {
-                const int64_t at = T.at[n] * m.O + row;
-                soon(out + at, rows * sizeof(float));
-                if (base && base != out) soon(base + at, rows * sizeof(float));
-              }
-              k.product(m, row, rows, x, t, tokens, y, rows);
-              k.add(y, T.at + t, tokens, rows, base ? base + row : nullptr, out + row, m.O);
-            }
-          }};
+  return tiled(m.O, kRows, T.n, [=](int64_t row, int64_t rows, int64_t t, int64_t tokens) {
+    float* y = results(kTokens * kRows);
+    for (int64_t n = t; n < t + tokens; ++n) {
+      const int64_t at = T.at[n] * m.O + row;
+      soon(out + at, rows * sizeof(float));
+      if (base && base != out) soon(base + at, rows * sizeof(float));
+    }
+    k.product(m, row, rows, x, t, tokens, y, rows);
+    k.add(y, T.at + t, tokens, rows, base ? base + row : nullptr, out + row, m.O);
+  });
 }
 
 struct Projection {
@@ -162,35 +170,31 @@ struct Projection {
   bool wide;  // out is float32, else bfloat16
 };
 
-// A head of queries, keys or values, rotated where it is to be.
-void head(const Kernels& k, const Projection& p, int64_t row, int64_t D, const Panel& x, Tokens T,
-          const float* cos, const float* sin) {
-  const int64_t half = D / 2;
+// A head of queries, keys or values of some tokens, rotated where it is to be.
+void head(const Kernels& k, const Projection& p, int64_t row, int64_t D, const Panel& x, int64_t t,
+          int64_t tokens, const int32_t* at, const float* cos, const float* sin) {
+  const int64_t half = D / 2, size = p.wide ? 4 : 2;
   float* y = results(kTokens * D);
-  for (int64_t t = 0; t < T.n; t += kTokens) {
-    const int64_t tokens = std::min(kTokens, T.n - t);
-    const int64_t size = p.wide ? 4 : 2;
-    for (int64_t n = t; n < t + tokens; ++n)
-      soon(static_cast<char*>(p.out) + (T.at[n] * p.m.O + row) * size, D * size);
-    k.product(p.m, row, D, x, t, tokens, y, D);
-    for (int64_t n = 0; n < tokens; ++n) {
-      float* line = y + n * D;
-      if (p.bias)
-        for (int64_t i = 0; i < D; ++i) line[i] += p.bias[row + i];
-      if (p.rotated) {
-        const float *c = cos + T.at[t + n] * half, *s = sin + T.at[t + n] * half;
-        for (int64_t i = 0; i < half; ++i) {
-          const float low = line[i], high = line[i + half];
-          line[i] = low * c[i] - high * s[i];
-          line[i + half] = high * c[i] + low * s[i];
-        }
+  for (int64_t n = 0; n < tokens; ++n)
+    soon(static_cast<char*>(p.out) + (at[n] * p.m.O + row) * size, D * size);
+  k.product(p.m, row, D, x, t, tokens, y, D);
+  for (int64_t n = 0; n < tokens; ++n) {
+    float* line = y + n * D;
+    if (p.bias)
+      for (int64_t i = 0; i < D; ++i) line[i] += p.bias[row + i];
+    if (p.rotated) {
+      const float *c = cos + at[n] * half, *s = sin + at[n] * half;
+      for (int64_t i = 0; i < half; ++i) {
+        const float low = line[i], high = line[i + half];
+        line[i] = low * c[i] - high * s[i];
+        line[i + half] = high * c[i] + low * s[i];
       }
-      const int64_t at = T.at[t + n] * p.m.O + row;
-      if (p.wide) {
-        std::copy_n(line, D, static_cast<float*>(p.out) + at);
-      } else {
-        k.narrow(line, D, static_cast<uint16_t*>(p.out) + at);
-      }
+    }
+    const int64_t to = at[n] * p.m.O + row;
+    if (p.wide) {
+      std::copy_n(line, D, static_cast<float*>(p.out) + to);
+    } else {
+      k.narrow(line, D, static_cast<uint16_t*>(p.out) + to);
     }
   }
 }
@@ -217,13 +221,13 @@ ffi::Error before(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer used,
   const Kernels kernels = kernels_of(isa);
   const Panel input = Scratch(Scratch::panel_bytes(T.n, E)).panel(all[0].m.kind, T.n, E);
   const int64_t H = all[0].m.O / D, K = all[1].m.O / D;
-  auto task = [=, &all](int64_t i) {
-    const int64_t which = i < H ? 0 : i < H + K ? 1 : 2;
+  auto task = [=, &all](int64_t row, int64_t, int64_t t, int64_t tokens) {
+    const int64_t i = row / D, which = i < H ? 0 : i < H + K ? 1 : 2;
     const int64_t at = i < H ? i : i < H + K ? i - H : i - H - K;
-    head(kernels, all[which], at * D, D, input, T, floats(cos), floats(sin));
+    head(kernels, all[which], at * D, D, input, t, tokens, T.at + t, floats(cos), floats(sin));
   };
   Team::run(pool, {normalized(kernels, floats(x), floats(norm), eps, T, E, input),
-                   {H + 2 * K, task}});
+                   tiled((H + 2 * K) * D, D, T.n, task)});
   return ffi::Error::Success();
 }
 
@@ -257,21 +261,17 @@ ffi::Error after(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer used,
                           }
                         }};
   // A group of columns of the panel that `down` reads.
-  const Phase gating = {(ffn + kGroup - 1) / kGroup, [=](int64_t i) {
-                          const int64_t row = i * kGroup, rows = std::min(kGroup, ffn - row);
-                          float* g = results(2 * kTokens * kGroup);
-                          float* u = g + kTokens * kGroup;
-                          for (int64_t t = 0; t < T.n; t += kTokens) {
-                            const int64_t tokens = std::min(kTokens, T.n - t);
-                            k.product(gates, row, rows, normed, t, tokens, g, rows);
-                            k.product(ups, row, rows, normed, t, tokens, u, rows);
-                            k.gated(g, u, tokens * rows);
-                            for (int64_t n = 0; n < tokens; ++n)
-                              k.put(inner, t + n, row, g + n * rows, rows);
-                          }
-                        }};
+  auto gating = [=](int64_t row, int64_t rows, int64_t t, int64_t tokens) {
+    float* g = results(2 * kTokens * kGroup);
+    float* u = g + kTokens * kGroup;
+    k.product(gates, row, rows, normed, t, tokens, g, rows);
+    k.product(ups, row, rows, normed, t, tokens, u, rows);
+    k.gated(g, u, tokens * rows);
+    for (int64_t n = 0; n < tokens; ++n) k.put(inner, t + n, row, g + n * rows, rows);
+  };
   Team::run(pool, {gather, added(k, outward, heads, T, floats(x), hidden),
-                   normalized(k, hidden, floats(norm), eps, T, E, normed), gating,
+                   normalized(k, hidden, floats(norm), eps, T, E, normed),
+                   tiled(ffn, kGroup, T.n, gating),
                    added(k, back, inner, T, hidden, hidden)});
   return ffi::Error::Success();
 }
