@@ -63,22 +63,31 @@ def test_products_of_pairs_serve_every_grouping_and_head_dim(groups, head_dim):
     check(BOUNDARIES, 16, 2, groups, "bfloat16", best, tolerance=2e-2, head_dim=head_dim)
 
 
+@pytest.mark.parametrize("steep", [False, True])
 @pytest.mark.parametrize("shared", [0, 192])
-def test_long_contexts_in_bfloat16_equal_dense_attention(shared):
-    """Decodes and blocks over several tiles of tokens, the first ones attended once for all."""
-    S, D, G, BQ, K, H, HD = 16, 3, 2, 16, 2, 6, 64
+@pytest.mark.parametrize("decodes", [2, 3, 8, 13])
+def test_long_contexts_in_bfloat16_equal_dense_attention(decodes, shared, steep):
+    """Decodes and blocks over several tiles of tokens, the first ones attended once for all.
+
+    Steep scores grow from token to token: weights of earlier ones vanish again and again.
+    """
+    S, D, G, BQ, K, H, HD = 16, decodes, 2, 16, 2, 6, 64
     first = tuple(range(1, 13))
-    ranges = [(199, 200), (330, 331), (255, 256), (200, 231)]
+    lengths = [200, 331, 256, 193, 207, 240, 300, 321, 194, 195, 222, 333, 352][:D]
+    ranges = [*((n - 1, n) for n in lengths), (200, 231)]
     extends = [Extend((*first, *range(13 + 10 * i, 23 + 10 * i)), *r) for i, r in enumerate(ranges)]
     packed = pack(extends, S, D, G, BQ, 22)
     layout, T = packed.layout, D + G * BQ
     if shared:
         top = Node(1, shared, first)
-        members = [Member(row, row, 1, (top,)) for row in range(3)] + [Member(3, 3, 31, (top,))]
+        members = [Member(row, row, 1, (top,)) for row in range(D)] + [Member(D, D, 31, (top,))]
         layout = dataclasses.replace(layout, shared=plan_runs(members, T, D + G, 64))
-        assert layout.shared.own_start[:4].tolist() == [shared] * 4
+        assert layout.shared.own_start[: D + 1].tolist() == [shared] * (D + 1)
     rng = np.random.default_rng(0)
-    pools = [rng.standard_normal((60 * S, K * HD)).astype(jnp.bfloat16) for _ in "kv"]
+    pools = [rng.standard_normal((160 * S, K * HD)) for _ in "kv"]
+    if steep:
+        pools[0] *= np.tile(np.geomspace(0.1, 10, 10 * S), 16)[:, None]
+    pools = [pool.astype(jnp.bfloat16) for pool in pools]
     q, k, v = (3 * rng.standard_normal((T, h, HD)).astype(jnp.bfloat16) for h in (H, K, K))
     got, *after = jax.jit(cpu_native_attention(S))(
         q, k, v, *(x.view(np.uint16) for x in pools), layout

@@ -56,7 +56,8 @@ void run(const Call& call, const Task& task, const Partials& partials, Rows rows
 }  // namespace
 
 void attend(const Call& call, const Task& task, const Partials& partials) {
-  if (call.wide_q || call.wide_pool || call.D % (2 * W)) return avx512::attend(call, task, partials);
+  if (call.wide_q || call.wide_pool || call.D % (2 * W))
+    return avx512::attend(call, task, partials);
   static thread_local Scratch scratch;
   if (task.num_tokens * (call.H / call.K) <= kMostFew) {
     run(call, task, partials, Few(call, task, scratch));

@@ -1,6 +1,6 @@
-// Attention of up to six rows of a kv head in pairs of bfloat16, tokens in the lanes: a tile of keys
-// is turned in registers so that 16 tokens fill a vector of scores, and values are woven so that two
-// tokens' lie side by side. In an unnamed namespace for the reason that vector.h gives.
+// Attention of up to six rows of a kv head in pairs of bfloat16, tokens in the lanes: keys are
+// turned in registers so that 16 tokens fill a vector of scores, and values are woven so that those
+// of two tokens lie side by side. In an unnamed namespace for the reason that vector.h gives.
 #pragma once
 
 #include "pairs.h"
@@ -33,8 +33,8 @@ inline void unweave(const float* acc, float factor, __m512* to) {
   to[1] = _mm512_permutex2var_ps(a, high, b);
 }
 
-// Weighted sums of V * 16 columns of R rows over `count` pairs of tokens. `woven(pair, x)` gives the
-// columns' V vectors.
+// Weighted sums of V * 16 columns of R rows over `count` pairs of tokens. `woven(pair, x)` gives V
+// vectors of values.
 template <int R, int V, typename Woven>
 inline void add(float* acc, int64_t D, const uint16_t* weights, int64_t count, Woven woven) {
   __m512 sum[R][V];

@@ -135,7 +135,7 @@ void soon(const void* p, int64_t bytes) {
     __builtin_prefetch(static_cast<const char*>(p) + b, 1, 2);
 }
 
-// Tasks f(row, rows, token, tokens) of `height` rows of weights and some of n tokens each: first all
+// Tasks f(row, rows, token, tokens) of `height` rows of weights and some of n tokens each; first all
 // that have the same tokens, whose panel stays near. Tokens are dealt out evenly, by eights.
 template <typename F>
 Phase tiled(int64_t rows, int64_t height, int64_t n, F f) {

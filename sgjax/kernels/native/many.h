@@ -13,22 +13,31 @@ namespace SGJAX_ISA {
 namespace {
 
 constexpr int64_t kMostVectors = 3;  // of rows of a block
+constexpr int64_t kPadded = 16;      // tokens, to whose multiples a tile's are rounded up
+// Weights of a group's tokens together: tops need not be exact, and are seldom worth rescaling for.
+constexpr float kMostWeight = 1 << 20;
 
-// Tokens, and columns of values, of a register block of V vectors of rows. The sums of products of
-// keys leave room for the softmax of the tokens before, which is computed meanwhile.
+// Tokens, and columns of values, of a register block of V vectors of rows. Sums of keys' products
+// leave room for the softmax of the tokens before, which is computed meanwhile.
 constexpr int group_of(int V) { return V == 1 ? 16 : V == 2 ? 8 : 4; }
 constexpr int columns_of(int V) { return V == 1 ? 16 : 8; }
-constexpr float kMostWeight = 2048;  // of a group's tokens together: few tops are worth rescaling sums for
-constexpr int64_t kPadded = 16;  // tokens, to which a tile's are rounded up: a multiple of groups
 
 // Rows of one kv head in V vectors, and their running sums. Tops are near the highest scores, in
 // units of log 2.
 struct Block {
   int64_t V;
-  int32_t fewest, most;                 // the lowest and the highest limit
-  int32_t* limits;                      // [V, W] rows see positions below
-  uint16_t *queries, *weights;          // [D / 2, V, W, 2], [kTile / 2, V, W, 2]
-  float *acc, *top, *total;             // [D, V, W], [V, W], [V, W]
+  float unit;                    // from a product of query and key to a score
+  int32_t fewest, most;          // the lowest and the highest limit
+  int32_t* limits;               // [V, W] rows see positions below
+  uint16_t *queries, *weights;   // [D / 2, V, W, 2], [kTile / 2, V, W, 2] of a tile
+  float *acc, *top, *total;      // [D, V, W], [V, W], [V, W]
+};
+
+// A group of tokens whose products are known: [group, V, W].
+struct Group {
+  const float* products;
+  int64_t at;     // in the tile
+  int32_t start;  // position of the first
 };
 
 inline __m512bh line(const uint16_t* p) { return (__m512bh)_mm512_load_si512(p); }
@@ -65,36 +74,45 @@ inline void add_products(const uint16_t* queries, const uint16_t* const* keys, i
   }
 }
 
-// Weights 2^(score - top) of a token at some position, from its products: those of the rows that
-// see it, zeros for the others.
-template <bool Masked>
-inline __m512 weight(__m512 product, __m512 unit, __m512 top, const int32_t* limits,
-                     int32_t position) {
-  const __m512 y = exp2_(_mm512_fmsub_ps(product, unit, top));
-  if (!Masked) return y;
-  const __m512i seen = _mm512_load_si512(limits);
-  return _mm512_maskz_mov_ps(_mm512_cmpgt_epi32_mask(seen, _mm512_set1_epi32(position)), y);
+// Keep sums that lie in registers, [N, V, W].
+template <int V, int N>
+inline void keep(const __m512 (*x)[V], float* to) {
+#pragma GCC unroll 16
+  for (int n = 0; n < N; ++n)
+#pragma GCC unroll 3
+    for (int v = 0; v < V; ++v) _mm512_store_ps(to + (n * V + v) * W, x[n][v]);
 }
 
-// Multiply the queries with the keys of a group of tokens, and meanwhile turn the products of the
-// group before, `done`, which are the tile's `first` and on at position `start`, into weights.
-// Return whether some of these are too large: then their rows' tops are to be lifted first.
+// Weights 2^(score - top) of vector v of a group's token n; zeros where rows do not see it.
 template <int V, bool Masked>
-inline bool step(const Block& b, int64_t D, float unit_, const uint16_t* const* keys, float* products,
-                 const float* done, int64_t first, int32_t start) {
+inline __m512 weight(const Block& b, const Group& g, int n, int v, __m512 top) {
+  const __m512 product = _mm512_load_ps(g.products + (n * V + v) * W);
+  const __m512 x = exp2_(_mm512_fmsub_ps(product, _mm512_set1_ps(b.unit), top));
+  if (!Masked) return x;
+  const __m512i limits = _mm512_load_si512(b.limits + v * W);
+  return _mm512_maskz_mov_ps(_mm512_cmpgt_epi32_mask(limits, _mm512_set1_epi32(g.start + n)), x);
+}
+
+// Where the weights of a group's pair of tokens n and n + 1 lie, of vector v.
+template <int V>
+inline uint16_t* place(const Block& b, const Group& g, int64_t n, int64_t v) {
+  return b.weights + ((g.at + n) * V + 2 * v) * W;
+}
+
+// Multiply queries with the keys of the group behind g, and meanwhile turn g's products into
+// weights. False if these are too large and nothing was added up: some tops must be lifted first.
+template <int V, bool Masked>
+inline bool step(const Block& b, int64_t D, const uint16_t* const* keys, const Group& g,
+                 float* products) {
   constexpr int G = group_of(V);
   const int64_t part = D / G;
-  const __m512 unit = _mm512_set1_ps(unit_);
   __m512 x[G][V], sum[V], top[V];
 #pragma GCC unroll 16
   for (int n = 0; n < G; ++n)
 #pragma GCC unroll 3
     for (int v = 0; v < V; ++v) x[n][v] = _mm512_setzero_ps();
 #pragma GCC unroll 3
-  for (int v = 0; v < V; ++v) {
-    sum[v] = _mm512_setzero_ps();
-    top[v] = _mm512_load_ps(b.top + v * W);
-  }
+  for (int v = 0; v < V; ++v) sum[v] = _mm512_setzero_ps(), top[v] = _mm512_load_ps(b.top + v * W);
   int64_t d = 0;
   for (int n = 0; n < G; n += 2) {
     __m512 w[2][V];
@@ -102,66 +120,63 @@ inline bool step(const Block& b, int64_t D, float unit_, const uint16_t* const* 
     for (int i = 0; i < 2; ++i) {
 #pragma GCC unroll 3
       for (int v = 0; v < V; ++v) {
-        const __m512 product = _mm512_load_ps(done + ((n + i) * V + v) * W);
-        w[i][v] = weight<Masked>(product, unit, top[v], b.limits + v * W, start + n + i);
+        w[i][v] = weight<V, Masked>(b, g, n + i, v, top[v]);
         sum[v] = _mm512_add_ps(sum[v], w[i][v]);
-        if (i) _mm512_store_si512(b.weights + ((first + n) * V + 2 * v) * W, zipped(w[0][v], w[1][v]));
+        if (i) _mm512_store_si512(place<V>(b, g, n, v), zipped(w[0][v], w[1][v]));
       }
       for (const int64_t end = d + part; d < end; d += 2) add_products<V>(b.queries, keys, d, x);
     }
   }
-#pragma GCC unroll 16
-  for (int n = 0; n < G; ++n)
-#pragma GCC unroll 3
-    for (int v = 0; v < V; ++v) _mm512_store_ps(products + (n * V + v) * W, x[n][v]);
+  keep<V, G>(x, products);
   __mmask16 over = 0;
 #pragma GCC unroll 3
   for (int v = 0; v < V; ++v)
     over |= _mm512_cmp_ps_mask(sum[v], _mm512_set1_ps(kMostWeight), _CMP_NLE_UQ);
-  if (__builtin_expect(over, 0)) return true;
+  if (__builtin_expect(over, 0)) return false;
 #pragma GCC unroll 3
   for (int v = 0; v < V; ++v)
     _mm512_store_ps(b.total + v * W, _mm512_add_ps(_mm512_load_ps(b.total + v * W), sum[v]));
-  return false;
+  return true;
 }
 
-// Turn a group's products into weights as `step` does, but lift tops that are too low for them,
-// and rescale what was summed before and the tile's weights so far.
+// Rescale what was summed before of vector v, and the weights of the tile's tokens up to g's.
 template <int V>
-[[gnu::noinline]] void lift(const Block& b, int64_t D, float unit_, const float* done,
-                            int64_t first, int32_t start) {
-  constexpr int G = group_of(V);
-  const __m512 unit = _mm512_set1_ps(unit_);
+inline void rescale(const Block& b, int64_t D, const Group& g, int v, __m512 decay) {
   const __m512i upper = _mm512_set1_epi32(int32_t(0xffff0000));
+  auto scale = [&](float* p) { _mm512_store_ps(p, _mm512_mul_ps(_mm512_load_ps(p), decay)); };
+  scale(b.total + v * W);
+  for (int64_t d = 0; d < D; ++d) scale(b.acc + (d * V + v) * W);
+  for (int64_t n = -g.at; n < 0; n += 2) {
+    const __m512i two = _mm512_load_si512(place<V>(b, g, n, v));
+    const __m512 x = _mm512_mul_ps((__m512)_mm512_slli_epi32(two, 16), decay);
+    const __m512 y = _mm512_mul_ps((__m512)_mm512_and_si512(two, upper), decay);
+    _mm512_store_si512(place<V>(b, g, n, v), zipped(x, y));
+  }
+}
+
+// Turn a group's products into weights, after lifting tops that are too low for them.
+template <int V>
+[[gnu::noinline]] void lift(const Block& b, int64_t D, const Group& g) {
+  constexpr int G = group_of(V);
   for (int v = 0; v < V; ++v) {
     const __m512i limits = _mm512_load_si512(b.limits + v * W);
     __m512 most = _mm512_set1_ps(kNever);
     for (int n = 0; n < G; ++n) {
-      const __mmask16 seen = _mm512_cmpgt_epi32_mask(limits, _mm512_set1_epi32(start + n));
-      most = _mm512_mask_max_ps(most, seen, most, _mm512_load_ps(done + (n * V + v) * W));
+      const __m512 product = _mm512_load_ps(g.products + (n * V + v) * W);
+      const __mmask16 seen = _mm512_cmpgt_epi32_mask(limits, _mm512_set1_epi32(g.start + n));
+      most = _mm512_mask_max_ps(most, seen, most, product);
     }
-    const __m512 old = _mm512_load_ps(b.top + v * W);
-    const __m512 high = _mm512_mul_ps(most, unit);
-    const __m512 top = _mm512_mask_mov_ps(old, _mm512_cmp_ps_mask(_mm512_sub_ps(high, old), _mm512_set1_ps(kSlack), _CMP_GT_OQ), high);
-    const __m512 decay = exp2_(_mm512_sub_ps(old, top));
-    auto rescale = [&](float* p) { _mm512_store_ps(p, _mm512_mul_ps(_mm512_load_ps(p), decay)); };
-    const bool same = !_mm512_cmp_ps_mask(old, top, _CMP_NEQ_UQ);
-    for (int64_t d = 0; d < D && !same; ++d) rescale(b.acc + (d * V + v) * W);
-    for (int64_t j = 0; j < first && !same; j += 2) {
-      uint16_t* at = b.weights + (j * V + 2 * v) * W;
-      const __m512i two = _mm512_load_si512(at);
-      _mm512_store_si512(at, zipped(_mm512_mul_ps((__m512)_mm512_slli_epi32(two, 16), decay),
-                                    _mm512_mul_ps((__m512)_mm512_and_si512(two, upper), decay)));
-    }
-    __m512 total = _mm512_mul_ps(_mm512_load_ps(b.total + v * W), decay);
+    const __m512 low = _mm512_load_ps(b.top + v * W);
+    const __m512 high = _mm512_mul_ps(most, _mm512_set1_ps(b.unit));
+    const __mmask16 over =
+        _mm512_cmp_ps_mask(_mm512_sub_ps(high, low), _mm512_set1_ps(kSlack), _CMP_GT_OQ);
+    const __m512 top = _mm512_mask_mov_ps(low, over, high);
+    if (over) rescale<V>(b, D, g, v, exp2_(_mm512_sub_ps(low, top)));
+    __m512 total = _mm512_load_ps(b.total + v * W);
     for (int n = 0; n < G; n += 2) {
-      __m512 w[2];
-      for (int i = 0; i < 2; ++i) {
-        const __m512 product = _mm512_load_ps(done + ((n + i) * V + v) * W);
-        w[i] = weight<true>(product, unit, top, b.limits + v * W, start + n + i);
-        total = _mm512_add_ps(total, w[i]);
-      }
-      _mm512_store_si512(b.weights + ((first + n) * V + 2 * v) * W, zipped(w[0], w[1]));
+      const __m512 x = weight<V, true>(b, g, n, v, top), y = weight<V, true>(b, g, n + 1, v, top);
+      total = _mm512_add_ps(_mm512_add_ps(total, x), y);
+      _mm512_store_si512(place<V>(b, g, n, v), zipped(x, y));
     }
     _mm512_store_ps(b.top + v * W, top);
     _mm512_store_ps(b.total + v * W, total);
@@ -190,52 +205,52 @@ inline void add_values(const Block& b, int64_t D, const uint16_t* values, int64_
         for (int v = 0; v < V; ++v) sum[c][v] = dot(sum[c][v], value, weight[v]);
       }
     }
-#pragma GCC unroll 16
-    for (int c = 0; c < C; ++c)
-#pragma GCC unroll 3
-      for (int v = 0; v < V; ++v) _mm512_store_ps(acc + (c * V + v) * W, sum[c][v]);
+    keep<V, C>(sum, acc);
   }
 }
 
 // Attend to a tile whose values are zipped.
 template <int V>
-void attend_tile(const Block& b, int64_t D, float unit, const Tile& t, const uint16_t* values) {
+void attend_tile(const Block& b, int64_t D, const Tile& t, const uint16_t* values) {
   constexpr int G = group_of(V);
-  alignas(64) float products[2][G * V * W];
   const int64_t seen = std::clamp<int64_t>(b.most - t.start, 0, t.n);
   if (seen == 0) return;
-  const int64_t end = (seen + G - 1) / G * G;
+  alignas(64) float memory[2][G * V * W];
+  float *products = memory[0], *next = memory[1];
   __m512 x[G][V] = {};
   for (int64_t d = 0; d < D; d += 2) add_products<V>(b.queries, t.keys, d, x);
-  for (int n = 0; n < G; ++n)
-    for (int v = 0; v < V; ++v) _mm512_store_ps(products[0] + (n * V + v) * W, x[n][v]);
-  for (int64_t first = 0; first < end; first += G) {
-    const int32_t start = int32_t(t.start + first);
-    float *done = products[first / G % 2], *next = products[(first / G + 1) % 2];
-    const uint16_t* const* keys = t.keys + first + G;
-    const bool high = first + G == end ? true
-                      : start + G <= b.fewest ? step<V, false>(b, D, unit, keys, next, done, first, start)
-                                              : step<V, true>(b, D, unit, keys, next, done, first, start);
-    if (high) lift<V>(b, D, unit, done, first, start);
+  keep<V, G>(x, products);
+  int64_t at = 0;
+  for (; at + G < seen; at += G, std::swap(products, next)) {
+    const Group g = {products, at, int32_t(t.start + at)};
+    const uint16_t* const* keys = t.keys + at + G;
+    const bool done = g.start + G <= b.fewest ? step<V, false>(b, D, keys, g, next)
+                                              : step<V, true>(b, D, keys, g, next);
+    if (!done) lift<V>(b, D, g);
   }
-  add_values<V>(b, D, values, end);
+  lift<V>(b, D, {products, at, int32_t(t.start + at)});
+  add_values<V>(b, D, values, at + G);
 }
+
+struct Row {
+  int32_t token, q;  // its index in the task, the query head of the kv head
+};
 
 // Rows of a task, those of each kv head cut into blocks of about the same size.
 class Many {
  public:
   Many(const Call& call, const Task& task, Scratch& scratch)
-      : D_(call.D), Q_(call.H / call.K), M_(task.num_tokens * Q_), unit_(unit_of(call)) {
+      : D_(call.D), Q_(call.H / call.K), M_(task.num_tokens * Q_) {
     const int64_t vectors = (M_ + W - 1) / W;
     count_ = (vectors + kMostVectors - 1) / kMostVectors;
     const int64_t lanes = vectors * W;
-    scratch.reset(task.num_heads * lanes * (2 * D_ - D_ / 2 + 3) + kMostVectors * W * kTile / 2 +
-                  kTile * D_ + M_ * 2 + count_ * task.num_heads * (sizeof(Block) / sizeof(float) + W));
-    static_assert(sizeof(Block) % sizeof(float) == 0);
-    blocks_ = reinterpret_cast<Block*>(
-        scratch.take(count_ * task.num_heads * sizeof(Block) / sizeof(float)));
+    const int64_t blocks = count_ * task.num_heads;
+    constexpr int64_t block = sizeof(Block) / sizeof(float), row = sizeof(Row) / sizeof(float);
+    scratch.reset(task.num_heads * lanes * (D_ + D_ / 2 + 3) + kMostVectors * W * kTile / 2 +
+                  kTile * D_ + blocks * block + M_ * row + 4 * W);
+    blocks_ = reinterpret_cast<Block*>(scratch.take(blocks * block));
     values_ = scratch.narrow(kTile * D_);
-    rows_ = reinterpret_cast<Row*>(scratch.take(M_ * sizeof(Row) / sizeof(float)));
+    rows_ = reinterpret_cast<Row*>(scratch.take(M_ * row));
     for (int64_t m = 0, token = 0; token < task.num_tokens; ++token)
       for (int64_t q = 0; q < Q_; ++q) rows_[m++] = {int32_t(token), int32_t(q)};
     uint16_t* weights = scratch.narrow(kMostVectors * W * kTile);
@@ -244,6 +259,7 @@ class Many {
         const int64_t first = vectors * i / count_, V = vectors * (i + 1) / count_ - first;
         Block& b = blocks_[head * count_ + i];
         b.V = V;
+        b.unit = unit_of(call);
         b.limits = scratch.whole(V * W);
         b.queries = scratch.narrow(V * W * D_);
         b.weights = weights;
@@ -267,9 +283,9 @@ class Many {
     for (int64_t i = 0; i < count_; ++i) {
       const Block& b = blocks_[head * count_ + i];
       switch (b.V) {
-        case 1: attend_tile<1>(b, D_, unit_, t, values_); break;
-        case 2: attend_tile<2>(b, D_, unit_, t, values_); break;
-        default: attend_tile<3>(b, D_, unit_, t, values_);
+        case 1: attend_tile<1>(b, D_, t, values_); break;
+        case 2: attend_tile<2>(b, D_, t, values_); break;
+        default: attend_tile<3>(b, D_, t, values_);
       }
     }
   }
@@ -334,12 +350,7 @@ class Many {
     }
   }
 
-  struct Row {
-    int32_t token, q;  // its index in the task, the query head of the kv head
-  };
-
   int64_t D_, Q_, M_, count_;
-  float unit_;
   Block* blocks_;     // [heads, count]
   Row* rows_;         // [M]
   uint16_t* values_;  // [kTile / 2, D, 2]
