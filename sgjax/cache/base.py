@@ -1,7 +1,7 @@
 """What the scheduler knows of a prefix cache: the protocol, and the records it exchanges.
 
 Imports numpy and the standard library. `PagePool` (pool.py) owns pages, `RadixTree` (radix.py)
-owns the tree; the ablated caches (variants.py, table.py) implement the same protocol.
+owns the tree; other caches (variants.py, table.py, samples.py) implement the same protocol.
 
 Who owns which pages of a sequence with n tokens and page size S::
 
@@ -248,9 +248,9 @@ class PrefixCache(Protocol):
     def evict(self, num_pages: int) -> int:
         """Free at least `num_pages` pages from unpinned leaves, worst first, if there are so many.
 
-        Frees the least that covers the need (whole pages off the end of the last leaf, not the
-        whole leaf; the table, which has only entire entries, may free more). Returns the number of
-        pages freed to the pool.
+        Frees the least that covers the need: whole pages off the end of the last leaf, not the
+        whole leaf. The table, which has only entire entries, and a tree that evicts leaves whole
+        may free more. Returns the number of pages freed to the pool.
         """
         ...
 
