@@ -4,6 +4,8 @@
 // weights are rounded to bfloat16 for the second product. Few rows (decode: the Q query heads of a
 // kv head) and many (query blocks, shared prefixes) are laid out differently: few.h, many.h.
 
+#include <vector>
+
 #include "attend.h"
 #include "few.h"
 #include "many.h"
@@ -14,9 +16,9 @@ namespace sgjax {
 namespace SGJAX_ISA {
 namespace {
 
-// Attend to all tiles of a task. `rows` is Few or Many.
-template <typename Rows>
-void run(const Call& call, const Task& task, const Partials& partials, Rows rows) {
+// Attend to all tiles of a task. Parts are of Few or Many rows.
+template <typename... Parts>
+void run(const Call& call, const Task& task, const Partials& partials, Parts... parts) {
   const int64_t K = call.K, D = call.D, S = call.S;
   const auto* k_pool = static_cast<const uint16_t*>(call.k_pool);
   const auto* v_pool = static_cast<const uint16_t*>(call.v_pool);
@@ -46,11 +48,11 @@ void run(const Call& call, const Task& task, const Partials& partials, Rows rows
         t.next_keys[i] = k_pool + next[i] + next_head * D;
         t.next_values[i] = v_pool + next[i] + next_head * D;
       }
-      rows.tile(h, t);
+      (parts.tile(h, t), ...);
     }
     std::copy_n(at + kTile, kTile, at);
   }
-  rows.finish(call, task, partials);
+  (parts.finish(call, task, partials), ...);
 }
 
 }  // namespace
@@ -58,11 +60,20 @@ void run(const Call& call, const Task& task, const Partials& partials, Rows rows
 void attend(const Call& call, const Task& task, const Partials& partials) {
   if (call.wide_q || call.wide_pool || call.D % (2 * W))
     return avx512::attend(call, task, partials);
-  static thread_local Scratch scratch;
-  if (task.num_tokens * (call.H / call.K) <= kMostFew) {
-    run(call, task, partials, Few(call, task, scratch));
+  static thread_local Scratch many, few;
+  static thread_local std::vector<Row> rows;
+  rows.clear();
+  for (int32_t token = 0; token < task.num_tokens; ++token)
+    for (int32_t q = 0; q < call.H / call.K; ++q) rows.push_back({token, q});
+  // What a few rows take of their own is less than a vector of lanes would.
+  const int64_t n = rows.size(), rest = n % W <= kMostFew ? n % W : 0;
+  const Rows first = {rows.data(), n - rest}, last = {rows.data() + n - rest, rest};
+  if (first.n == 0) {
+    run(call, task, partials, Few(call, task, last, few));
+  } else if (rest == 0) {
+    run(call, task, partials, Many(call, task, first, many));
   } else {
-    run(call, task, partials, Many(call, task, scratch));
+    run(call, task, partials, Many(call, task, first, many), Few(call, task, last, few));
   }
 }
 

@@ -58,32 +58,34 @@ inline void add(float* acc, int64_t D, const uint16_t* weights, int64_t count, W
     for (int v = 0; v < V; ++v) _mm512_storeu_ps(acc + r * D + v * W, sum[r][v]);
 }
 
-// Rows of a task and their running sums. Tops are near the highest scores, in units of log 2; sums
-// are per lane; columns of sums are in the order in which `weave` leaves them.
+// Few rows and their running sums. Tops are near the highest scores, in units of log 2; sums are per
+// lane; columns of sums are in the order in which `weave` leaves them.
 class Few {
  public:
-  Few(const Call& call, const Task& task, Scratch& scratch)
-      : D_(call.D), M_(task.num_tokens * (call.H / call.K)), unit_(unit_of(call)) {
-    const int64_t rows = M_ * task.num_heads;
-    scratch.reset(rows * (D_ + D_ / 2 + W + 1) + M_ * (kTile / 2 + 1) + 6 * W);
-    queries_ = scratch.narrow(rows * D_);
-    weights_ = scratch.narrow(M_ * kTile);
-    acc_ = scratch.take(rows * D_);
-    top_ = scratch.take(rows);
-    total_ = scratch.take(rows * W);
-    limits_ = scratch.whole(M_);
-    for (int64_t m = 0; m < M_; ++m) limits_[m] = task.limits[m / (call.H / call.K)];
-    each_row(call, task, [&](int64_t row, int64_t head, int64_t token) {
-      std::memcpy(queries_ + row * D_, query(call, task, head, token), D_ * sizeof(uint16_t));
-      top_[row] = kNever;
-    });
-    std::fill_n(acc_, rows * D_, 0.0f);
-    std::fill_n(total_, rows * W, 0.0f);
+  Few(const Call& call, const Task& task, Rows rows, Scratch& scratch)
+      : D_(call.D), rows_(rows), unit_(unit_of(call)) {
+    const int64_t all = rows.n * task.num_heads;
+    scratch.reset(all * (D_ + D_ / 2 + W + 1) + rows.n * (kTile / 2 + 1) + 6 * W);
+    queries_ = scratch.narrow(all * D_);
+    weights_ = scratch.narrow(rows.n * kTile);
+    acc_ = scratch.take(all * D_);
+    top_ = scratch.take(all);
+    total_ = scratch.take(all * W);
+    limits_ = scratch.whole(rows.n);
+    for (int64_t m = 0; m < rows.n; ++m) limits_[m] = task.limits[rows.at[m].token];
+    for (int64_t head = 0; head < task.num_heads; ++head)
+      for (int64_t m = 0; m < rows.n; ++m)
+        std::memcpy(queries_ + (head * rows.n + m) * D_,
+                    query(call, task, first_head(call, task, head), rows.at[m]),
+                    D_ * sizeof(uint16_t));
+    std::fill_n(acc_, all * D_, 0.0f);
+    std::fill_n(top_, all, kNever);
+    std::fill_n(total_, all * W, 0.0f);
   }
 
   void tile(int64_t head, const Tile& t) {
-    const int64_t row = head * M_;
-    switch (M_) {
+    const int64_t row = head * rows_.n;
+    switch (rows_.n) {
       case 1: return of<1>(row, t);
       case 2: return of<2>(row, t);
       case 3: return of<3>(row, t);
@@ -94,19 +96,19 @@ class Few {
   }
 
   void finish(const Call& call, const Task& task, const Partials& partials) const {
-    each_row(call, task, [&](int64_t row, int64_t head, int64_t token) {
-      const int64_t slot = task.slots[token], at = slot * call.H + head;
-      const float total = _mm512_reduce_add_ps(_mm512_loadu_ps(total_ + row * W));
-      if (slot >= 0) {
-        partials.top[at] = top_[row] * kLn2;
-        partials.total[at] = total;
+    for (int64_t head = 0; head < task.num_heads; ++head) {
+      const int64_t first = first_head(call, task, head);
+      for (int64_t m = 0; m < rows_.n; ++m) {
+        const int64_t row = head * rows_.n + m;
+        const float total = _mm512_reduce_add_ps(_mm512_loadu_ps(total_ + row * W));
+        const float factor = put_sums(call, task, partials, first, rows_.at[m], top_[row], total);
+        for (int64_t d = 0; d < D_; d += 2 * W) {
+          __m512 x[2];
+          unweave(acc_ + row * D_ + d, factor, x);
+          put(call, task, partials, first, rows_.at[m], d, x[0], x[1]);
+        }
       }
-      for (int64_t d = 0; d < D_; d += 2 * W) {
-        __m512 x[2];
-        unweave(acc_ + row * D_ + d, slot < 0 ? 1.0f / total : 1.0f, x);
-        put(call, task, partials, head, token, d, x[0], x[1]);
-      }
-    });
+    }
   }
 
  private:
@@ -193,11 +195,12 @@ class Few {
     _mm512_storeu_ps(total_ + row * W, total);
   }
 
-  int64_t D_, M_;
+  int64_t D_;
+  Rows rows_;
   float unit_;
-  int32_t* limits_;               // [M]
-  uint16_t *queries_, *weights_;  // [rows, D], [M, kTile]
-  float *acc_, *top_, *total_;    // [rows, D], [rows], [rows, W]
+  int32_t* limits_;               // [n]
+  uint16_t *queries_, *weights_;  // [heads * n, D], [n, kTile]
+  float *acc_, *top_, *total_;    // [heads * n, D], [heads * n], [heads * n, W]
 };
 
 }  // namespace

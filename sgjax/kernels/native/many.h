@@ -232,27 +232,18 @@ void attend_tile(const Block& b, int64_t D, const Tile& t, const uint16_t* value
   add_values<V>(b, D, values, at + G);
 }
 
-struct Row {
-  int32_t token, q;  // its index in the task, the query head of the kv head
-};
-
-// Rows of a task, those of each kv head cut into blocks of about the same size.
+// Many rows, those of each kv head cut into blocks of about the same size.
 class Many {
  public:
-  Many(const Call& call, const Task& task, Scratch& scratch)
-      : D_(call.D), Q_(call.H / call.K), M_(task.num_tokens * Q_) {
-    const int64_t vectors = (M_ + W - 1) / W;
+  Many(const Call& call, const Task& task, Rows rows, Scratch& scratch) : D_(call.D), rows_(rows) {
+    const int64_t vectors = (rows.n + W - 1) / W;
     count_ = (vectors + kMostVectors - 1) / kMostVectors;
-    const int64_t lanes = vectors * W;
     const int64_t blocks = count_ * task.num_heads;
-    constexpr int64_t block = sizeof(Block) / sizeof(float), row = sizeof(Row) / sizeof(float);
-    scratch.reset(task.num_heads * lanes * (D_ + D_ / 2 + 3) + kMostVectors * W * kTile / 2 +
-                  kTile * D_ + blocks * block + M_ * row + 4 * W);
+    constexpr int64_t block = sizeof(Block) / sizeof(float);
+    scratch.reset(task.num_heads * vectors * W * (D_ + D_ / 2 + 3) +
+                  kMostVectors * W * kTile / 2 + kTile * D_ / 2 + blocks * block + W);
     blocks_ = reinterpret_cast<Block*>(scratch.take(blocks * block));
     values_ = scratch.narrow(kTile * D_);
-    rows_ = reinterpret_cast<Row*>(scratch.take(M_ * row));
-    for (int64_t m = 0, token = 0; token < task.num_tokens; ++token)
-      for (int64_t q = 0; q < Q_; ++q) rows_[m++] = {int32_t(token), int32_t(q)};
     uint16_t* weights = scratch.narrow(kMostVectors * W * kTile);
     for (int64_t head = 0; head < task.num_heads; ++head)
       for (int64_t i = 0; i < count_; ++i) {
@@ -266,7 +257,7 @@ class Many {
         b.acc = scratch.take(V * W * D_);
         b.top = scratch.take(V * W);
         b.total = scratch.take(V * W);
-        begin(call, task, b, task.head + head, first * W);
+        begin(call, task, b, first_head(call, task, head), first * W);
       }
   }
 
@@ -295,19 +286,18 @@ class Many {
       for (int64_t i = 0, row = 0; i < count_; ++i) {
         const Block& b = blocks_[head * count_ + i];
         for (int64_t v = 0; v < b.V; ++v, row += W)
-          finish(call, task, partials, b, task.head + head, row, v);
+          finish(call, task, partials, b, first_head(call, task, head), row, v);
       }
   }
 
  private:
-  // Rows from `first` on; those past the last repeat it.
+  // Rows from `first` on, whose first query head is `head`; those past the last repeat it.
   void begin(const Call& call, const Task& task, Block& b, int64_t head, int64_t first) const {
     const uint16_t* lines[W];
     for (int64_t v = 0; v < b.V; ++v) {
-      const Row* rows = rows_ + first + v * W;
       for (int i = 0; i < W; ++i) {
-        const Row row = rows[std::min<int64_t>(i, M_ - 1 - first - v * W)];
-        lines[i] = query(call, task, head * Q_ + row.q, row.token);
+        const Row row = rows_.at[std::min(first + v * W + i, rows_.n - 1)];
+        lines[i] = query(call, task, head, row);
         b.limits[v * W + i] = std::min(task.limits[row.token], task.end);
       }
       for (int64_t d = 0; d < D_; d += 2 * W) {
@@ -326,33 +316,26 @@ class Many {
   // The rows of vector v, the first of which is row `first` of the head.
   void finish(const Call& call, const Task& task, const Partials& partials, const Block& b,
               int64_t head, int64_t first, int64_t v) const {
-    const int64_t rows = std::min<int64_t>(W, M_ - first);
+    const int64_t count = std::min<int64_t>(W, rows_.n - first);
+    const Row* rows = rows_.at + first;
     float factor[W];
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t slot = task.slots[rows_[first + i].token];
-      const float total = b.total[v * W + i];
-      factor[i] = slot < 0 ? 1.0f / total : 1.0f;
-      if (slot < 0) continue;
-      const int64_t at = slot * call.H + head * Q_ + rows_[first + i].q;
-      partials.top[at] = b.top[v * W + i] * kLn2;
-      partials.total[at] = total;
-    }
+    for (int64_t i = 0; i < count; ++i)
+      factor[i] = put_sums(call, task, partials, head, rows[i], b.top[v * W + i],
+                           b.total[v * W + i]);
     for (int64_t d = 0; d < D_; d += 2 * W) {
       F x[2 * W];
       for (int i = 0; i < 2 * W; ++i) x[i] = load(b.acc + ((d + i) * b.V + v) * W);
       turn(x);
       turn(x + W);
-      for (int64_t i = 0; i < rows; ++i) {
-        const Row row = rows_[first + i];
-        put(call, task, partials, head * Q_ + row.q, row.token, d,
-            (__m512)(x[i] * splat(factor[i])), (__m512)(x[W + i] * splat(factor[i])));
-      }
+      for (int64_t i = 0; i < count; ++i)
+        put(call, task, partials, head, rows[i], d, (__m512)(x[i] * splat(factor[i])),
+            (__m512)(x[W + i] * splat(factor[i])));
     }
   }
 
-  int64_t D_, Q_, M_, count_;
+  int64_t D_, count_;
+  Rows rows_;
   Block* blocks_;     // [heads, count]
-  Row* rows_;         // [M]
   uint16_t* values_;  // [kTile / 2, D, 2]
 };
 

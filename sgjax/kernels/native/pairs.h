@@ -56,34 +56,51 @@ inline void turned(const uint16_t* const* rows, int64_t d, F* x) {
   turn(x);
 }
 
-// Call f(row, query head, index of the token in the task) for all rows of a task: those of one kv
-// head lie together.
-template <typename F>
-inline void each_row(const Call& call, const Task& task, F f) {
-  const int64_t Q = call.H / call.K;
-  int64_t row = 0;
-  for (int64_t head = task.head; head < task.head + task.num_heads; ++head)
-    for (int64_t token = 0; token < task.num_tokens; ++token)
-      for (int64_t q = 0; q < Q; ++q) f(row++, head * Q + q, token);
+struct Row {
+  int32_t token, q;  // its index in the task, the query head of a kv head
+};
+
+// The same rows of each kv head of a task.
+struct Rows {
+  const Row* at;
+  int64_t n;
+};
+
+// The first query head of the task's head-th kv head.
+inline int64_t first_head(const Call& call, const Task& task, int64_t head) {
+  return (task.head + head) * (call.H / call.K);
 }
 
-inline const uint16_t* query(const Call& call, const Task& task, int64_t head, int64_t token) {
-  return static_cast<const uint16_t*>(call.q) + (task.tokens[token] * call.H + head) * call.D;
+inline const uint16_t* query(const Call& call, const Task& task, int64_t first, Row row) {
+  const int64_t at = task.tokens[row.token] * call.H + first + row.q;
+  return static_cast<const uint16_t*>(call.q) + at * call.D;
 }
 
-// Where 32 columns of a row's result go, from its column d on: to its partial, or rounded to `out`
-// where the task is all there is.
-inline void put(const Call& call, const Task& task, const Partials& partials, int64_t head,
-                int64_t token, int64_t d, __m512 low, __m512 high) {
-  const int64_t slot = task.slots[token];
+// Put 32 columns of a row's result, from column d on: into its partial, or rounded into `out` where
+// the task is all there is.
+inline void put(const Call& call, const Task& task, const Partials& partials, int64_t first,
+                Row row, int64_t d, __m512 low, __m512 high) {
+  const int64_t slot = task.slots[row.token], head = first + row.q;
   if (slot < 0) {
-    auto* out = static_cast<uint16_t*>(call.out) + (task.tokens[token] * call.H + head) * call.D;
+    const int64_t at = task.tokens[row.token] * call.H + head;
+    auto* out = static_cast<uint16_t*>(call.out) + at * call.D;
     _mm512_storeu_si512(out + d, (__m512i)_mm512_cvtne2ps_pbh(high, low));
   } else {
     float* acc = partials.acc + (slot * call.H + head) * call.D;
     _mm512_storeu_ps(acc + d, low);
     _mm512_storeu_ps(acc + d + W, high);
   }
+}
+
+// Put the sums of a row where they belong. Return by what its columns are to be multiplied.
+inline float put_sums(const Call& call, const Task& task, const Partials& partials,
+                      int64_t first, Row row, float top, float total) {
+  const int64_t slot = task.slots[row.token];
+  if (slot < 0) return 1.0f / total;
+  const int64_t at = slot * call.H + first + row.q;
+  partials.top[at] = top * kLn2;
+  partials.total[at] = total;
+  return 1.0f;
 }
 
 }  // namespace
