@@ -224,13 +224,32 @@ void run(const Call& call, const Task& task, const State& s) {
   }
 }
 
-void put(const Call& call, int64_t at, const float* x, float factor) {
-  for (int64_t d = 0; d < call.D; ++d) {
-    if (call.wide_q) {
-      static_cast<float*>(call.out)[at + d] = x[d] * factor;
+template <typename T>
+void put(T* out, int64_t D, const float* x, float factor) {
+  int64_t d = 0;
+  for (; d + W <= D; d += W) {
+    const F y = load(x + d) * splat(factor);
+    if constexpr (sizeof(T) == sizeof(float)) {
+      store(out + d, y);
     } else {
-      static_cast<uint16_t*>(call.out)[at + d] = narrow(x[d] * factor);
+      store(out + d, narrow(y));
     }
+  }
+  for (; d < D; ++d) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      out[d] = x[d] * factor;
+    } else {
+      out[d] = narrow(x[d] * factor);
+    }
+  }
+}
+
+// Put a row's D values, times a factor, at `at` of the output.
+void put(const Call& call, int64_t at, const float* x, float factor) {
+  if (call.wide_q) {
+    put(static_cast<float*>(call.out) + at, call.D, x, factor);
+  } else {
+    put(static_cast<uint16_t*>(call.out) + at, call.D, x, factor);
   }
 }
 

@@ -58,8 +58,8 @@ inline void add(float* acc, int64_t D, const uint16_t* weights, int64_t count, W
     for (int v = 0; v < V; ++v) _mm512_storeu_ps(acc + r * D + v * W, sum[r][v]);
 }
 
-// Few rows and their running sums. Tops are near the highest scores, in units of log 2; sums are per
-// lane; columns of sums are in the order in which `weave` leaves them.
+// Few rows and their running sums. Tops are near the highest scores, in units of log 2; sums are
+// per lane; columns of sums are in the order in which `weave` leaves them.
 class Few {
  public:
   Few(const Call& call, const Task& task, Rows rows, Scratch& scratch)

@@ -36,8 +36,8 @@ class Team {
   static void run(ffi::ThreadPool pool, std::vector<Phase> phases) {
     auto team = std::make_shared<Team>(std::move(phases));
     const int64_t helpers = team->widest() < 2 ? 0 : pool.num_threads() - 1;
-    for (int64_t i = 0; i < helpers; ++i) pool.Schedule([team] { team->help(); });
-    team->help();
+    for (int64_t i = 0; i < helpers; ++i) pool.Schedule([team] { team->help(false); });
+    team->help(true);
   }
 
   explicit Team(std::vector<Phase> phases)
@@ -54,7 +54,8 @@ class Team {
     return most;
   }
 
-  void help() {
+  // Take tasks; `to_the_end`: stay until the last one has ended.
+  void help(bool to_the_end) {
     for (size_t p = 0; p < phases_.size(); ++p) {
       const Phase& phase = phases_[p];
       Counters& counters = counters_[p];
@@ -62,6 +63,7 @@ class Team {
         phase.task(i);
         counters.done.fetch_add(1);
       }
+      if (p + 1 == phases_.size() && !to_the_end) return;
       for (int spins = 0; counters.done.load() < phase.count; ++spins)
         spins < kSpins ? relax() : std::this_thread::yield();
     }
