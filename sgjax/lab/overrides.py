@@ -113,7 +113,8 @@ def _multiplied(objects: Mapping[str, Any], key: str, values: Sequence[Any]) -> 
             new = f"{name}_{_word(key.split('.')[-1])}_{_word(value)}"
             if new in more:
                 raise ConfigError(f"sweep: the name {new!r} is taken; leave out equal values")
-            more[new] = _replace(own or {}, key.split("."), value, key)
+            settings = own if isinstance(own, Mapping) else {}  # if it is none, that is said later
+            more[new] = _replace(settings, key.split("."), value, key)
     return more
 
 

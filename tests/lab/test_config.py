@@ -139,6 +139,7 @@ def test_without_language_programs_run_as_they_do_by_default(write):
         ("workloads.mmul.shots=1", "there is no workload 'mmul'; did you mean 'mmlu'"),
         ("peers.names=[vllm]", "with --peers alone"),
         ("sweep=3", "a list of values is needed"),
+        ("sweep={a: [1, 1]}", "the name 'full_a_1' is taken"),
         ("sweep.kv_tokens=3", r"sweep\.kv_tokens: got 3; a list of values is needed"),
     ],
 )
