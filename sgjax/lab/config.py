@@ -252,9 +252,10 @@ def _load_arm(
                 f"override '{key}={value}' changes nothing: every variant sets this itself; write "
                 f"variants.NAME.{key.removeprefix('base.')}=..."
             )
-    if pythons is not None and experiment.arm == "measured":
-        experiment = _add_peers(experiment, peers, pythons, str(path))
-    return experiment, without_effect
+    # What is said of peers must be valid also where they are not asked for.
+    with_peers = _add_peers(experiment, peers, pythons or {}, str(path))
+    joined = pythons is not None and experiment.arm == "measured"
+    return with_peers if joined else experiment, without_effect
 
 
 def _parse_arm(data: Mapping[str, Any], where: str) -> tuple[Experiment, Peers]:

@@ -134,7 +134,7 @@ def test_a_tiled_trace_is_served_copy_by_copy_and_bounded_like_one(tmp_path):
     assert len(thrice.outcomes) == 30
     assert thrice.prompts == once.prompts
     assert "belady_cache_hit_rate" not in thrice.metrics
-    with pytest.raises(ConfigError, match="tile=2 with form 'azure' is not allowed"):
+    with pytest.raises(ConfigError, match="tile=2 is not allowed with form='azure'"):
         TraceWorkload("t.jsonl", form="azure", tile=2).load(data, seed=0)
 
 
