@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sgjax.aot.job import Job, Verdict
 from sgjax.aot.targets import load_target
+from sgjax.models.presets import load_preset
 
 ABSENT = 3
 """Exit code of a worker that finds no compiler for its target."""
@@ -25,9 +26,10 @@ def compile_job(job: Job, timeout_s: float = 900) -> Verdict:
     """Compile one program and return what the compiler said.
 
     Raises:
-        ConfigError: the target is unknown.
+        ConfigError: the target or the model is unknown, or there are no such machines.
     """
-    load_target(job.target)
+    load_target(job.target).topology(job.tensor)
+    load_preset(job.model)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as dump:
         environment = {
@@ -77,5 +79,4 @@ def _reason(done: "subprocess.CompletedProcess[str]") -> str:
         fatal = [line for line in done.stderr.splitlines() if "LLVM ERROR" in line]
         return f"the compiler ended its process ({name}) {' '.join(fatal[:1])}".strip()
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    told = [line for line in lines if "Error" in line or "RESOURCE_EXHAUSTED" in line]
-    return (told or lines or ["no message"])[-1][:500]
+    return (lines or ["no message"])[-1][:500]

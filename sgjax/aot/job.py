@@ -1,7 +1,12 @@
-"""What is to be compiled and what came of it, as both sides of the subprocess see it. HOST."""
+"""What is to be compiled and what came of it, as both sides of the subprocess see it. HOST.
+
+Imports errors.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from sgjax.errors import ConfigError
 
 STEPS: dict[str, tuple[int, int, int]] = {
     "decode": (64, 0, 1),
@@ -40,6 +45,16 @@ class Job:
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     heads: tuple[int, ...] = ()
     tile: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        allowed = ("kernel", *STEPS)
+        if self.step not in allowed:
+            raise ConfigError(f"step={self.step!r} is not allowed; use {', '.join(allowed)}")
+        least = {"tensor": 1, "page_size": 1, "context": 1, "kv_tokens": 0, "num_layers": 0}
+        for name, low in least.items():
+            value = getattr(self, name)
+            if value < low:
+                raise ConfigError(f"{name}={value} is not allowed; it must be at least {low}")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from sgjax.aot.targets import Target, load_target
 from sgjax.engine.pack import Shape, dummy_batch
 from sgjax.engine.step import step
 from sgjax.engine.vocab import WHOLE, Vocab
+from sgjax.errors import SgjaxError
 from sgjax.kernels.base import Attention
 from sgjax.kernels.pallas_gpu import PallasGpuAttention
 from sgjax.kernels.pallas_tpu import PallasTpuAttention
@@ -52,10 +53,21 @@ def main() -> None:
     try:
         devices = topologies.get_topology_desc(**_topology(job, target)).devices
     except Exception as error:  # no plugin: whatever its loader raises
-        what = f"no compiler for {target.platform}: {error}; install sgjax[aot]"
-        print(f"Error: {what}", file=sys.stderr)
+        what = f"no compiler for {target.platform}; install sgjax[aot] ({_one_line(error)})"
+        print(what, file=sys.stderr)
         sys.exit(ABSENT)
-    print(json.dumps(_check(job, target, list(devices), Path(sys.argv[2]))))
+    try:
+        found = _check(job, target, list(devices), Path(sys.argv[2]))
+    except Exception as error:  # whatever the compiler raises, amid what its libraries log
+        found = {"status": "rejected", "reason": _one_line(error)}
+    print(json.dumps(found))
+
+
+def _one_line(error: Exception) -> str:
+    """Return what people need of an error."""
+    told = " ".join(str(error).split()) or type(error).__name__
+    ours = isinstance(error, SgjaxError)
+    return told if ours else f"{type(error).__name__}: {told}"[:500]
 
 
 def _topology(job: Job, target: Target) -> dict[str, Any]:
