@@ -1,18 +1,20 @@
 """Check an accelerator in a few minutes: parity, decode bandwidth, cascade, engine throughput.
 
 Kernels by themselves here, whole models in device_engine.py. Prints a line for each measurement,
-writes them all as JSON and draws a figure. Ready for any CUDA machine with jax >= 0.10.2; it never
-ran on one. --quick is for trying the script itself on a CPU.
+writes each into a JSON file at once and draws a figure at the end; a part that fails or for which
+no time is left is named there. Ready for any CUDA machine with jax >= 0.10.2; it never ran on one.
+--quick is for trying the script itself on a CPU.
 
     python benchmarks/device_check.py --bandwidth 4.8e12 --out device.json
 """
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,9 @@ from sgjax.kernels.storage import pool_dtype
 
 S = 16
 """Tokens a page."""
+
+Rows = Iterable[tuple[str, Any]]
+"""Results by name."""
 
 
 def decode_layout(D: int, context: int, shared: int) -> Layout:
@@ -134,19 +139,70 @@ def cascade_gain(attention: Attention, D: int, shared: int) -> dict[str, float]:
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Draw shares of the bandwidth and what sharing a prefix gains."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5))
-    for name in ("decode", "engine decode"):
-        rows = results.get(name, [])
-        left.plot([f"{r['batch']}x{r['context']}" for r in rows], [r["mbu"] for r in rows], "o-")
+    """Draw what there is of bandwidth, of what sharing a prefix gains, and of throughput."""
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8))
+    for name, label in (("decode", "attention"), ("engine decode", "whole step")):
+        for model, rows in itertools.groupby(results.get(name, []), lambda r: r.get("model", "")):
+            found = [(f"{r['batch']}x{r['context']}", r["mbu"]) for r in rows]
+            left.plot(*zip(*found, strict=True), "o-", label=f"{label} {model}".strip())
     left.set(title="decode", xlabel="batch x context", ylabel="share of bandwidth")
-    left.legend(["attention", "whole step"])
     runs = results.get("cascade", [])
-    right.plot([r["shared"] for r in runs], [r["gain"] for r in runs], "o-")
-    right.set(title="cascade", xlabel="tokens shared", ylabel="times faster")
-    figure.suptitle(results["device"])
+    middle.plot([r["shared"] for r in runs], [r["gain"] for r in runs], "o-")
+    middle.set(title="cascade", xlabel="tokens shared", ylabel="times faster")
+    for row in results.get("engine", []):
+        rates = row["output_tokens_per_s"]
+        right.plot(list(rates), list(rates.values()), "o", label=f"{row['model']} {row['cache']}")
+    right.set(title="engine", ylabel="output tokens a second")
+    for axes in (left, right):
+        if axes.lines:
+            axes.legend(fontsize=7)
+    left_out = len(results.get("failed", [])) + len(results.get("left out", []))
+    figure.suptitle(results["device"] + (f", {left_out} parts missing" if left_out else ""))
     figure.tight_layout()
     figure.savefig(path, dpi=150)
+
+
+def logprobs(model: str) -> dict[str, Any]:
+    """Return the largest difference of a whole model's log-probabilities from the reference's."""
+    return {"model": model, "largest": logprob_difference(model)}
+
+
+class Session:
+    """Results as they come, each written at once; a part that fails does not end the others.
+
+    Args:
+        out: the JSON file.
+        limit_s: seconds after which nothing is begun.
+        about: what all results are of.
+    """
+
+    def __init__(self, out: Path, limit_s: float, about: dict[str, Any]) -> None:
+        self._out = out
+        self._ends = time.perf_counter() + limit_s
+        self.results = about
+
+    def say(self, name: str, value: Any) -> None:
+        """Print and write one result."""
+        self.results.setdefault(name, []).append(value)
+        print(name, value, flush=True)
+        self._out.write_text(json.dumps(self.results, indent=1), encoding="utf-8")
+
+    def run(self, part: str, rows: Callable[[], Rows]) -> None:
+        """Take a part's named results while there is time."""
+        try:
+            if self._over():
+                self.say("left out", part)
+                return
+            for name, value in rows():
+                self.say(name, value)
+                if self._over():
+                    self.say("left out", f"what is left of {part}")
+                    return
+        except Exception as error:  # a machine is paid for: the other parts are worth having
+            self.say("failed", {"part": part, "error": f"{type(error).__name__}: {error}"[:2000]})
+
+    def _over(self) -> bool:
+        return time.perf_counter() > self._ends
 
 
 def main() -> None:
@@ -155,42 +211,43 @@ def main() -> None:
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes a second, peak")
     parser.add_argument("--peak", type=float, default=989e12, help="flops a second in bfloat16")
     parser.add_argument("--attention", default="auto")
-    parser.add_argument("--models", nargs="+", default=["smollm2-135m", "random:llama-2-7b"])
+    parser.add_argument("--models", nargs="+", default=["random:llama-2-7b", "smollm2-135m"])
     parser.add_argument("--parity-model", default="random:qwen2-1.5b")
     parser.add_argument("--limit-s", type=float, default=330, help="begin nothing after that")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the script")
     parser.add_argument("--out", type=Path, default=Path("device_check.json"))
     args = parser.parse_args()
-    started = time.perf_counter()
     attention = select_attention(args.attention, jax.default_backend(), S)
-    device = jax.devices()[0].device_kind
-    results: dict[str, Any] = {"device": device, "jax": jax.__version__, "name": attention.name}
+    about = {
+        "device": jax.devices()[0].device_kind, "jax": jax.__version__, "name": attention.name
+    }  # fmt: skip
+    session, quick = Session(args.out, args.limit_s, about), args.quick
 
-    def say(name: str, value: Any) -> None:
-        results.setdefault(name, []).append(value)
-        print(name, value, flush=True)
-        args.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    def one(name: str, measured: Callable[[], Any]) -> Rows:
+        yield name, measured()
 
-    quick = args.quick
-    say("parity", check_parity(attention))
-    grid = [(2, 64)] if quick else [(b, c) for b in (1, 32, 128) for c in (2048, 8192)]
-    for batch, context in grid:
-        say("decode", decode_bandwidth(attention, batch, context, args.bandwidth))
+    def engine(model: str, cache: str) -> None:
+        part = functools.partial(measure, model, cache, grid, size, args.bandwidth, args.peak)
+        session.run(f"engine {model} {cache}", part)
+
+    session.run("parity", lambda: one("parity", lambda: check_parity(attention)))
+    for batch, context in [(2, 64)] if quick else itertools.product((1, 32, 128), (2048, 8192)):
+        taken = functools.partial(decode_bandwidth, attention, batch, context, args.bandwidth)
+        session.run(f"decode {batch}x{context}", functools.partial(one, "decode", taken))
     for shared in (64,) if quick else (1024, 8192):
-        say("cascade", cascade_gain(attention, 4 if quick else 64, shared))
-    parity_model = "random:tiny" if quick else args.parity_model
-    say("logprobs", {"model": parity_model, "largest": logprob_difference(parity_model)})
-    models = ["random:tiny"] if quick else args.models
+        taken = functools.partial(cascade_gain, attention, 4 if quick else 64, shared)
+        session.run(f"cascade {shared}", functools.partial(one, "cascade", taken))
     grid = [(2, 64)] if quick else [(1, 2048), (32, 2048)]
     size = (4, 64, 4) if quick else (64, 640, 64)
-    for model, cache in itertools.product(models, ("tree", "none")):
-        if time.perf_counter() - started > args.limit_s:
-            say("left out", {"model": model, "cache": cache, "why": "no time"})
-            continue
-        for name, rows in measure(model, cache, grid, size, args.bandwidth, args.peak).items():
-            for row in rows:
-                say(name, row)
-    draw(results, args.out.with_suffix(".png"))
+    first, *others = ["random:tiny"] if quick else args.models
+    # The first model's grid is worth most; its programs serve both caches.
+    engine(first, "tree")
+    engine(first, "none")
+    taken = functools.partial(logprobs, "random:tiny" if quick else args.parity_model)
+    session.run("logprobs", functools.partial(one, "logprobs", taken))
+    for model, cache in itertools.product(others, ("tree", "none")):
+        engine(model, cache)
+    draw(session.results, args.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

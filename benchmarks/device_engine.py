@@ -1,6 +1,7 @@
 """Whole models on a device, for device_check.py: log-probabilities, efficiency, throughput."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,9 @@ def prefill(
         start = time.perf_counter()
         engine.generate(input_ids=random_prompts(batch, length, seed), sampling_params=params)
         took = time.perf_counter() - start
-    flops = 2 * (config.param_count - config.vocab_size * config.hidden_size) * batch * length
+    tables = 1 if config.tie_embeddings else 2  # looked up, and for one token of a prompt only
+    layers = config.param_count - tables * config.vocab_size * config.hidden_size
+    flops = 2 * layers * batch * length
     return {"batch": batch, "context": length, "s": took, "mfu": flops / took / peak}
 
 
@@ -64,7 +67,9 @@ def decode(
     first = max(r["meta_info"]["ttft_s"] for r in results)
     last = max(r["meta_info"]["e2e_latency_s"] for r in results)
     step = (last - first) / (new - 1)
-    read = 2 * config.param_count + batch * context * config.kv_bytes_per_token("bfloat16")
+    looked_up = 0 if config.tie_embeddings else config.vocab_size * config.hidden_size
+    read = 2 * (config.param_count - looked_up)
+    read += batch * context * config.kv_bytes_per_token("bfloat16")
     return {"batch": batch, "context": context, "s": step, "mbu": read / step / bandwidth}
 
 
@@ -93,8 +98,8 @@ def workloads(engine: sgl.Engine, requests: int, length: int, new: int) -> dict[
 def measure(
     model: str, cache: str, grid: list[tuple[int, int]], size: tuple[int, int, int],
     bandwidth: float, peak: float,
-) -> dict[str, list[Any]]:  # fmt: skip
-    """Return all of an engine's measurements; the grid's only where the cache is on.
+) -> Iterator[tuple[str, Row]]:  # fmt: skip
+    """Yield an engine's measurements with their names, one by one; the grid's only with the cache.
 
     Args:
         model: as `Engine` takes it.
@@ -103,17 +108,15 @@ def measure(
         size: requests, tokens of a prompt and of an output of the workloads.
         bandwidth, peak: the device's, in bytes and flops a second.
     """
-    config = read_config(model)
-    found: dict[str, list[Any]] = {}
-    with sgl.Engine(model, cache={"type": cache}, max_running=128, **COMMON) as engine:
-        about = {"model": model, "cache": cache}
+    config, about = read_config(model), {"model": model, "cache": cache}
+    with sgl.Engine(model, cache={"type": cache}, max_running=64, **COMMON) as engine:
         for batch, context in grid if cache == "tree" else []:
-            for name, taken in (
-                ("engine prefill", prefill(engine, config, batch, context, peak)),
-                ("engine decode", decode(engine, config, batch, context, size[2], bandwidth)),
-            ):
-                found.setdefault(name, []).append(about | taken)
+            yield "engine prefill", about | prefill(engine, config, batch, context, peak)
+            yield (
+                "engine decode",
+                about | decode(engine, config, batch, context, size[2], bandwidth),
+            )
         rates = workloads(engine, *size)
-        attention = engine.get_server_info()["attention"]
-    found["engine"] = [about | {"attention": attention, "output_tokens_per_s": rates}]
-    return found
+        info = engine.get_server_info()
+        told = {name: info[name] for name in ("attention", "compilations")}
+        yield "engine", about | told | {"output_tokens_per_s": rates}

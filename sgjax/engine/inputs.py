@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from sgjax.errors import ConfigError, SgjaxError
@@ -143,6 +144,6 @@ def _tokens(tokenizer: Tokenizer, prompt: object) -> tuple[int, ...]:
     if not prompt:
         raise ConfigError("input_ids is empty; give at least one token id")
     for token in prompt:
-        if not isinstance(token, int) or isinstance(token, bool):
+        if not isinstance(token, Integral) or isinstance(token, bool):
             raise ConfigError(f"input_ids holds {token!r}; token ids are integers")
-    return tuple(prompt)
+    return tuple(map(int, prompt))

@@ -50,8 +50,10 @@ def gen(
         n: number of samples.
 
     Raises:
-        ConfigError: two constraints were given, or `choices_method` without `choices`.
+        ConfigError: two constraints were given, `choices_method` without `choices`, or a name that
+            is no text.
     """
+    _check_name("gen", name)
     constraints = {"regex": regex, "json_schema": json_schema, "dtype": dtype, "choices": choices}
     given = [key for key, value in constraints.items() if value is not None]
     if len(given) > 1:
@@ -110,10 +112,13 @@ def select(
         append: append the winner to the prompt; False only stores it.
 
     Raises:
-        ConfigError: the choices or the method are not allowed.
+        ConfigError: the name, the choices or the method are not allowed.
     """
+    _check_name("select", name)
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
-        raise ConfigError(f"select({name!r}): choices={choices!r} must be a list of texts")
+        raise ConfigError(
+            f"select({name!r}): choices={choices!r} must be a list of texts, at least one"
+        )
     if not isinstance(append, bool):
         raise ConfigError(f"select({name!r}): append={append!r} must be True or False")
     for choice in choices:
@@ -182,6 +187,11 @@ def video(path: str, num_frames: int) -> ir.Expr:
     if not isinstance(num_frames, int) or num_frames < 1:
         raise ConfigError(f"video: num_frames={num_frames!r} must be an integer >= 1")
     return ir.Video(path, num_frames)
+
+
+def _check_name(what: str, name: object) -> None:
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"{what}({name!r}): the first argument names a variable; give a text")
 
 
 def _message(role: str, expr: object) -> ir.Expr:

@@ -158,7 +158,7 @@ def announce(job: Job) -> Announcement | None:
 def _workers(num_threads: int | Literal["auto"], count: int) -> int:
     if num_threads == "auto":
         return max(1, min(count, MAX_THREADS))
-    if not isinstance(num_threads, int) or num_threads < 1:
+    if not isinstance(num_threads, int) or isinstance(num_threads, bool) or num_threads < 1:
         raise ConfigError(f"num_threads={num_threads!r} must be 'auto' or an integer >= 1")
     return num_threads
 

@@ -6,7 +6,7 @@ The same for states that run and for states that are traced.
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Literal, Protocol, TypeVar, final
 
-from sgjax.errors import ConfigError
+from sgjax.errors import ConfigError, ProgramError
 
 JoinMode = Literal["gather_variable", "concate_and_append"]
 S = TypeVar("S", bound="Appendable")
@@ -30,6 +30,7 @@ class ForkGroup(Generic[S]):
     def __init__(self, states: list[S], join: Callable[[bool], None]) -> None:
         self._states = states
         self._join = join
+        self._joined = False
 
     def __getitem__(self, index: int) -> S:
         return self._states[index]
@@ -73,11 +74,18 @@ class ForkGroup(Generic[S]):
             mode: "gather_variable" stores each variable that a member set since the fork as a list
                 in the parent, in the members' order, None where a member did not set it.
                 "concate_and_append" appends the members' new texts to the parent's.
+
+        Raises:
+            ConfigError: another mode.
+            ProgramError: they were joined already.
         """
         if mode not in ("gather_variable", "concate_and_append"):
             raise ConfigError(
                 f"join({mode!r}) is not allowed; use 'gather_variable' or 'concate_and_append'"
             )
+        if self._joined:
+            raise ProgramError("the fork was joined already; its members give their results once")
+        self._joined = True
         self._join(mode == "gather_variable")
 
 

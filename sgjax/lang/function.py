@@ -3,7 +3,7 @@
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, final, overload
 
 from sgjax.errors import ConfigError
@@ -166,7 +166,8 @@ class SglFunction:
         _check_flags(progress_bar=progress_bar, generator_style=generator_style)
         options, common = self.split((), kwargs, complete=False)
         rows = [
-            self.arguments((), {**common, **checked_row(self.name, row)}) for row in batch_arguments
+            self.arguments((), {**common, **row})
+            for row in checked_rows(self.name, batch_arguments)
         ]
         if (tracer := current_tracer()) is not None:
             tracer.refuse_settings(backend=backend, fork=fork)
@@ -260,15 +261,22 @@ def _check_flags(**flags: object) -> None:
             raise ConfigError(f"{name}={value!r} is not allowed; it must be True or False")
 
 
-def checked_row(name: str, row: object) -> Mapping[str, Any]:
-    """Return a row of a batch of the program `name`, if it is one.
+def checked_rows(name: str, rows: object) -> list[Mapping[str, Any]]:
+    """Return the rows of a batch of the program `name`, if they are some.
 
     Raises:
-        ConfigError: it is no mapping.
+        ConfigError: they are no rows, or one is no mapping.
     """
-    if not isinstance(row, Mapping):
-        raise ConfigError(f"{name}: a batch holds {row!r}; give a dict of arguments per program")
-    return row
+    if not isinstance(rows, Iterable) or isinstance(rows, Mapping | str):
+        kind = type(rows).__name__
+        raise ConfigError(f"{name}: a batch is a {kind}; give a list, a dict of arguments each")
+    checked = list(rows)
+    for row in checked:
+        if not isinstance(row, Mapping):
+            raise ConfigError(
+                f"{name}: a batch holds {row!r}; give a dict of arguments per program"
+            )
+    return checked
 
 
 def _run_and_rest(job: Callable[[], None], active: Callable[[int], None]) -> None:

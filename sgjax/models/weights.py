@@ -2,11 +2,16 @@
 
 DEVICE. Imports jax, numpy, models.llama and models.config. A loader supplies `read`, a function
 from a Hugging Face tensor name to an array; this file knows which names a config needs and where
-they go. One tensor is converted at a time, so the peak is the weights and one tensor.
+they go. One tensor is converted at a time, so the peak is the weights and one tensor, or as many
+random ones as are drawn at once.
 """
 
+import itertools
+import os
+import re
 import zlib
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -134,12 +139,29 @@ def random_weights(config: ModelConfig, dtype: str, seed: int) -> LlamaWeights:
     """
     shapes = tensor_shapes(config)
 
-    def read(name: str) -> NDArray[np.float32]:
-        # Seeded by name, so that a tensor does not depend on the order of reading.
+    def draw(name: str) -> NDArray[np.float32]:
+        # Seeded by name, so that a tensor does not depend on the order of drawing.
         rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
         noise = rng.standard_normal(shapes[name], np.float32)
         if noise.ndim == 2:
             return noise * np.float32(shapes[name][1] ** -0.5)
         return np.float32(name.endswith("norm.weight")) + np.float32(0.1) * noise
 
-    return from_tensors(config, read, dtype)
+    names = iter(sorted(shapes, key=_layer_of))
+    drawn: dict[str, Future[NDArray[np.float32]]] = {}
+    # Billions of draws take a minute of one core, so all draw, a few tensors ahead of the reader.
+    with ThreadPoolExecutor(workers := min(os.cpu_count() or 1, 16)) as pool:
+
+        def read(name: str) -> NDArray[np.float32]:
+            for ahead in itertools.islice(names, max(0, workers - len(drawn))):
+                drawn[ahead] = pool.submit(draw, ahead)
+            future = drawn.pop(name, None)
+            return draw(name) if future is None else future.result()
+
+        return from_tensors(config, read, dtype)
+
+
+def _layer_of(name: str) -> tuple[bool, int]:
+    """Return where about a tensor is read: the embedding first, then layer by layer, the head."""
+    numbers = re.findall(r"\.layers\.(\d+)\.", name)
+    return "embed" not in name, int(numbers[0]) if numbers else 1 << 30

@@ -376,10 +376,11 @@ class Scheduler:
         if seq.first_token_s < 0:
             seq.first_token_s = self._now()
         take_logprob(seq, token, out, index)
-        if token in seq.end_ids:
-            self._finish(seq, FinishReason(FinishKind.STOP, token))
-        elif stop is not None:
+        # A stop string may lie in what a constraint forced before anything was sampled.
+        if stop is not None:
             self._finish(seq, FinishReason(FinishKind.STOP, stop))
+        elif token in seq.end_ids:
+            self._finish(seq, FinishReason(FinishKind.STOP, token))
         elif seq.grammar is not None and (reason := self._constrainer.step(seq, token)):
             self._finish(seq, reason)
         elif seq.max_growth <= 0:

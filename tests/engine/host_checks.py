@@ -21,7 +21,7 @@ ENGINE = {
 PROMPTS = ["one two three four", "one two three five"]
 PARAMS = [
     {"max_new_tokens": 6, "temperature": 0},
-    {"max_new_tokens": 6, "temperature": 0.8, "sampling_seed": 3, "regex": "[a-f]{4,6}"},
+    {"max_new_tokens": 6, "temperature": 0.8, "seed": 3, "regex": "[a-f]{4,6}"},
 ]
 
 

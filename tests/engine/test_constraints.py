@@ -214,3 +214,14 @@ def test_a_follower_whose_constraint_fails_does_not_keep_its_hint_waiting(engine
     assert isinstance(heard[1], sgl.GrammarError)
     assert heard[2].completion.text in ("one more", "two more")
     assert engine.flush_cache()
+
+
+@pytest.mark.parametrize("jump", ["none", "retokenize", "tokens", "string"])
+@pytest.mark.parametrize("pattern", ["abcdef", "[a-f]cd[a-f]"])
+def test_a_stop_string_within_forced_text_ends_the_output_before_it(jump, pattern) -> None:
+    with make(jump) as engine:
+        result = engine.generate(
+            "p", {"regex": pattern, "stop": "cd", "temperature": 0, "max_new_tokens": 20}
+        )
+        assert re.fullmatch("ab|[a-f]", result["text"])
+        assert result["meta_info"]["finish_reason"] == {"type": "stop", "matched": "cd"}

@@ -6,6 +6,7 @@ import threading
 import time
 
 import jax
+import numpy as np
 import pytest
 
 import sgjax as sgl
@@ -45,6 +46,8 @@ def test_input_ids_equal_their_text(engine) -> None:
     expected = engine.generate("Hello", GREEDY)["output_ids"]
     assert engine.generate(input_ids=ids, sampling_params=GREEDY)["output_ids"] == expected
     assert engine.generate(input_ids=[ids], sampling_params=GREEDY)[0]["output_ids"] == expected
+    numpys = list(np.array(ids))
+    assert engine.generate(input_ids=numpys, sampling_params=GREEDY)["output_ids"] == expected
 
 
 def test_each_prompt_may_have_its_own_parameters(engine) -> None:

@@ -43,8 +43,12 @@ PLAIN = [(p, {"temperature": 0.0, "max_new_tokens": 6, "ignore_eos": True}) for 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Write a random model whose tokens are words and marks."""
-    tokenizer, path = byte_level(), tmp_path_factory.mktemp("words")
+    return write_words(tmp_path_factory.mktemp("words"))
+
+
+def write_words(path):
+    """Write a random model whose tokens are words and marks; return its folder."""
+    tokenizer = byte_level()
     config = variations.BASE | {"vocab_size": tokenizer.vocab_size, "eos_token_id": 0}
     (path / "config.json").write_text(json.dumps(config))
     (path / "tokenizer.json").write_text(tokenizer.rules())

@@ -39,8 +39,15 @@ def test_greedy_tokens_are_the_same_on_any_number_of_devices(degrees):
     assert {tuple(d["tokens"]) for d in degrees.values()} == {tuple(degrees[1]["tokens"])}
 
 
-def test_an_engine_on_a_mesh_says_the_same(degrees):
-    assert degrees[4]["engine"] == degrees[1]["engine"]
+def test_an_engine_on_a_mesh_says_the_same_with_jumps_guesses_cascades_and_planned_siblings(
+    degrees,
+):
+    one, four = (degrees[n]["engine"] for n in (1, 4))
+    assert four["tokens"] == one["tokens"]
+    assert four["guessed"] == one["guessed"] > 0
+    assert four["forced"] == one["forced"] > 0
+    for got, want in zip(four["logprobs"], one["logprobs"], strict=True):
+        np.testing.assert_allclose(np.array(got, float), np.array(want, float), atol=1e-4)
 
 
 def test_a_split_vocabulary_gives_the_same_tokens_and_ids(degrees):

@@ -7,6 +7,8 @@ object for each degree.
 import json
 import math
 import re
+import tempfile
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -20,6 +22,7 @@ from sgjax.kernels.sharded import ShardedAttention
 from sgjax.models import llama, sharding
 from sgjax.models.config import ModelConfig
 from sgjax.models.weights import random_weights
+from tests.engine.test_guess import ASKED, PLAIN, write_words
 from tests.kernels.ragged import Extend, pack
 
 CONFIG = ModelConfig(
@@ -34,7 +37,6 @@ CONFIG = ModelConfig(
     max_position=64,
     qkv_bias=True,
 )
-PROMPTS = ["one two three four", "one two three five", "something else"]
 
 
 class Split:
@@ -141,13 +143,29 @@ def settings(rng: np.random.Generator | None, changes: dict[str, object]) -> Sam
     )
 
 
-def engine_tokens(degree: int) -> list[list[int]]:
-    """Return what a whole engine says, greedily."""
-    with sgl.Engine(
-        "random:tiny", dtype="float32", mesh={"tensor": degree}, max_context_len=128, max_running=4
-    ) as engine:
-        results = engine.generate(PROMPTS, {"max_new_tokens": 8, "temperature": 0})
-        return [r["output_ids"] for r in results]
+def engine_says(degree: int) -> dict[str, object]:
+    """Return what a whole engine says: jumps and guesses, cascades, planned siblings at once."""
+    stem = "The quick brown fox jumps over the lazy dog and the red one. "
+    asked = [(stem + prompt, params) for prompt, params in (*ASKED[:9], *PLAIN[:2])]
+    prompts, params = zip(*asked, strict=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        sgl.Engine(
+            write_words(Path(folder)), dtype="float32", mesh={"tensor": degree}, attention="cpu",
+            max_context_len=128, max_running=4, kv_tokens=1024, token_budget=64, page_size=4,
+            siblings={"type": "share_planned"}, grammar={"jump": {"type": "tokens"}},
+            shared_prefix={"type": "cascade", "min_tokens": 8, "min_queries": 2},
+        ) as engine,
+    ):  # fmt: skip
+        results = engine.generate(list(prompts), list(params), return_logprob=True)
+        info = engine.get_server_info()
+        metas = [result["meta_info"] for result in results]
+        return {
+            "tokens": [result["output_ids"] for result in results],
+            "logprobs": [[e[0] for e in meta["output_token_logprobs"]] for meta in metas],
+            "guessed": info["guessed_tokens"],
+            "forced": info["forced_tokens"],
+        }
 
 
 def main() -> None:
@@ -166,7 +184,7 @@ def main() -> None:
             "all_reduces": model.all_reduces(),
         }
         if degree in (1, 4):
-            said["engine"] = engine_tokens(degree)
+            said["engine"] = engine_says(degree)
             said["sampled"] = sampled(degree)
         print(json.dumps(said), flush=True)
 

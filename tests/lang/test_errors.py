@@ -271,6 +271,33 @@ def test_choices_are_a_sequence_and_append_is_a_bool() -> None:
         sgl.select("x", ["a"], append="no")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("expression", [sgl.gen, lambda name: sgl.select(name, ["a"])])
+def test_a_variable_is_named_by_a_text(expression) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(sgl.ConfigError, match=r"\(16\): the first argument names a variable"):
+        expression(16)
+
+
+@pytest.mark.parametrize("batch", [None, 5, {"x": "a"}, "ab"])
+def test_a_batch_is_a_list_of_dicts(batch) -> None:  # type: ignore[no-untyped-def]
+    for program in (two_gens, two_gens.compile()):
+        with pytest.raises(sgl.ConfigError, match=r"a batch is a .*; give a list, a dict of arg"):
+            program.run_batch(batch, backend=boom_on())
+    with pytest.raises(sgl.ConfigError, match="num_threads=True"):
+        two_gens.run_batch([{}], backend=boom_on(), num_threads=True)
+
+
+def test_a_fork_is_joined_once(backend: sgl.ScriptedBackend) -> None:
+    @sgl.function
+    def program(s):  # type: ignore[no-untyped-def]
+        group = s.fork(2)
+        group += "x"
+        group.join("concate_and_append")
+        group.join("concate_and_append")
+
+    with pytest.raises(sgl.ProgramError, match="joined already"):
+        program.run(backend=backend)
+
+
 def test_only_plain_functions_are_programs() -> None:
     async def waits(s):  # type: ignore[no-untyped-def]
         s += "x"

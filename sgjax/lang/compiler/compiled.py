@@ -12,7 +12,7 @@ from sgjax.lang import ir
 from sgjax.lang.compiler import nodes as g
 from sgjax.lang.compiler.graph import Graph
 from sgjax.lang.forks import ForkGroup
-from sgjax.lang.function import RESERVED, SglFunction, checked_row
+from sgjax.lang.function import RESERVED, SglFunction, checked_rows
 from sgjax.lang.state import ProgramState
 
 
@@ -42,8 +42,8 @@ class CompiledProgram:
     ) -> list[ProgramState] | Iterator[ProgramState]:
         """Run the graph on many sets of arguments; takes the options of `SglFunction.run_batch`."""
         rows = [
-            {"arguments": self._complete(checked_row(self.graph.name, row))}
-            for row in batch_arguments
+            {"arguments": self._complete(row)}
+            for row in checked_rows(self.graph.name, batch_arguments)
         ]
         states: list[ProgramState] | Iterator[ProgramState]
         states = self._program.run_batch(rows, **options)
