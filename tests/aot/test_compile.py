@@ -120,7 +120,11 @@ def test_a_step_split_over_eight_updates_kv_in_place_with_two_all_reduces_a_laye
 
 @pytest.mark.parametrize(
     ("model", "tensor", "target", "least_tokens"),
-    [("llama-2-70b", 4, "a100-80g", 300_000), ("mixtral-8x7b", 8, "a10g", 100_000)],
+    [
+        ("llama-2-70b", 4, "a100-80g", 300_000),
+        ("mixtral-8x7b", 8, "a10g", 100_000),
+        ("llama-3-8b", 8, "v5e", 500_000),
+    ],
 )
 def test_large_models_fit_their_mesh_and_leave_room_for_kv(model, tensor, target, least_tokens):
     verdict = compiled(target, model, "decode", tensor)
