@@ -82,7 +82,9 @@ def set_title(figure: Figure, arms: Sequence[Summary]) -> None:
         first = arm.records[0]
         runs = max(stat.runs for stats in arm.stats.values() for stat in stats.values())
         spread = f", median and range of {runs} runs" if runs > 1 else ""
-        lines.append(f"{arm.arm}: {first.model}, {first.dtype}, {first.device}{spread}")
+        ran = [record.device for record in arm.records if record.error is None]
+        devices = ", ".join(dict.fromkeys(ran or [first.device]))
+        lines.append(f"{arm.arm}: {first.model}, {first.dtype}, {devices}{spread}")
     chars = int(figure.get_figwidth() / TITLE_CHAR_INCHES)
     text = "\n".join(fill(line, chars) for line in (arms[0].experiment.name, *lines))
     figure.suptitle(text, fontsize=11, color=INK, x=0.01, ha="left")
