@@ -12,6 +12,7 @@ from matplotlib.text import Annotation
 
 from sgjax.errors import ConfigError
 from sgjax.lab.config import parse_experiment
+from sgjax.lab.figures.bars import draw_bars
 from sgjax.lab.figures.draw import draw
 from sgjax.lab.figures.lines import draw_lines, x_value
 from sgjax.lab.figures.scatter import draw_scatter, pareto_front
@@ -62,14 +63,30 @@ def test_the_same_records_give_the_same_files():
 
 @pytest.mark.parametrize(("variants", "ticks"), [(["only"], [""]), (["a", "b"], ["a", "b"])])
 def test_bars_of_a_single_variant_are_told_apart_by_their_workloads(variants, ticks):
-    from sgjax.lab.figures.bars import draw_bars
-
     two = {"ours": MMLU["mmlu"], "theirs": MMLU["mmlu"]}
     data = {**BASE, "workloads": two, "variants": {name: {} for name in variants}}
     arms = made_up_arms({**data, "figure": {"type": "bars", "panels": [RATE]}}, executors=("sim",))
     (axes,) = draw_bars(arms[0].experiment.figure, arms).axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ticks * len(two)
     assert {"ours", "theirs"} <= set(texts_of(axes))
+
+
+def test_a_variant_that_could_not_run_is_seen_as_such_beside_the_others():
+    data = {**BASE, "variants": {"a": {}, "b": {}}, "figure": {"type": "bars", "panels": [RATE]}}
+    [arm] = made_up_arms(data, executors=("sim",))
+    failed = replace(arm, stats=arm.stats | {("mmlu", "b"): {}})
+    [axes] = draw_bars(arm.experiment.figure, [failed]).axes
+    [none] = [text for text in axes.texts if text.get_text() == "none"]
+    left, right = axes.get_xlim()
+    assert left < none.xy[0] < right
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["a", "b"]
+
+
+def test_a_variant_without_a_point_is_named_above_the_others():
+    [arm] = made_up_arms({**BASE, **FIGURES["scatter"]}, executors=("sim",))
+    failed = replace(arm, stats=arm.stats | {("mmlu", "vtc"): {}})
+    [axes] = draw_scatter(arm.experiment.figure, [failed]).axes
+    assert axes.get_title("left") == "mmlu (no value: vtc)"
 
 
 def texts_of(axes):

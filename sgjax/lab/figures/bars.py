@@ -96,7 +96,8 @@ def _draw_panel(axes: Axes, arms: Sequence[Summary], metric: str, wide: bool) ->
     axes.tick_params(colors=INK)
     axes.grid(axis="y", color=GRID, lw=0.8)
     axes.set_axisbelow(True)
-    axes.margins(x=0.02, y=0.3 if wide else 0.16)
+    axes.margins(y=0.3 if wide else 0.16)
+    axes.set_xlim(bars[0].x - 0.5, bars[-1].x + 0.5)  # room also for what has no bar
     axes.set_ylim(bottom=0)
     if METRICS[metric].unit == "%":  # the room above is for labels
         axes.set_yticks([tick for tick in axes.get_yticks() if tick <= 100 or tick == 0])

@@ -75,7 +75,10 @@ def _draw_panel(axes: Axes, group: Group, x_metric: str, y_metric: str) -> list[
             mew=0.7,
         )
         points.append(point)
-    name_panel(axes, group.label, "- - Pareto front")
+    known = {variant for variant, *_ in found}
+    unknown = [name for name in group.arm.variants(group.workload) if name not in known]
+    without = f" (no value: {', '.join(unknown)})" if unknown else ""
+    name_panel(axes, f"{group.label}{without}", "- - Pareto front")
     axes.set_xlabel(_axis(x_metric), color=INK)
     axes.set_ylabel(_axis(y_metric), color=INK)
     axes.tick_params(colors=INK)
