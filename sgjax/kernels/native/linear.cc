@@ -348,11 +348,15 @@ void put(const Panel& to, int64_t token, int64_t column, const uint16_t* x, int6
 }
 
 void normalize(const float* x, const float* scale, float eps, int64_t n, float* y) {
-  F part = F{};
+  constexpr int parts = 4;  // or each addition waits for the one before
+  F part[parts] = {};
   int64_t i = 0;
-  for (; i + W <= n; i += W) part += load(x + i) * load(x + i);
+  for (; i + parts * W <= n; i += parts * W)
+    for (int p = 0; p < parts; ++p) part[p] += load(x + i + p * W) * load(x + i + p * W);
+  for (; i + W <= n; i += W) part[0] += load(x + i) * load(x + i);
+  const F sum = (part[0] + part[1]) + (part[2] + part[3]);
   float total = 0;
-  for (int j = 0; j < W; ++j) total += part[j];
+  for (int j = 0; j < W; ++j) total += sum[j];
   for (; i < n; ++i) total += x[i] * x[i];
   const float factor = 1.0f / std::sqrt(total / float(n) + eps);
   for (i = 0; i < n; ++i) y[i] = x[i] * factor * scale[i];

@@ -30,7 +30,6 @@ struct Tile {
 
 inline void soon(const uint16_t* p) { __builtin_prefetch(p, 0, 2); }
 
-inline __m512bh pairs(const uint16_t* p) { return (__m512bh)_mm512_loadu_si512(p); }
 inline __m512bh both(const uint16_t* p) {  // one pair, in every lane
   int32_t two;
   std::memcpy(&two, p, sizeof two);
