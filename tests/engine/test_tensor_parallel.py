@@ -35,6 +35,11 @@ def test_logits_are_the_same_on_any_number_of_devices(degrees, degree):
     assert np.abs(many - one).max() <= 1e-4 * np.abs(one).max()
 
 
+def test_the_logits_of_a_mixture_are_the_same_on_four_devices(degrees):
+    one, four = (np.array(degrees[n]["mixture"]) for n in (1, 4))
+    assert np.abs(four - one).max() <= 1e-4 * np.abs(one).max()
+
+
 def test_greedy_tokens_are_the_same_on_any_number_of_devices(degrees):
     assert {tuple(d["tokens"]) for d in degrees.values()} == {tuple(degrees[1]["tokens"])}
 

@@ -4,6 +4,7 @@ A process of its own, because XLA must be told of the devices before it starts. 
 object for each degree.
 """
 
+import dataclasses
 import json
 import math
 import re
@@ -39,13 +40,18 @@ CONFIG = ModelConfig(
 )
 
 
+MIXTURE = dataclasses.replace(
+    CONFIG, architecture="mixtral", qkv_bias=False, num_experts=4, experts_per_token=2
+)
+
+
 class Split:
     """The model on so many devices: one program for prefill and decode."""
 
-    def __init__(self, degree: int) -> None:
+    def __init__(self, degree: int, model: ModelConfig = CONFIG) -> None:
         mesh = sharding.make_mesh(degree)
-        config = sharding.fit_config(CONFIG, degree)
-        weights = sharding.fit_weights(random_weights(CONFIG, "float32", 0), CONFIG, config)
+        config = sharding.fit_config(model, degree)
+        weights = sharding.fit_weights(random_weights(model, "float32", 0), model, config)
         self.weights = jax.device_put(weights, sharding.shardings(weights, mesh))
         pool = jax.sharding.NamedSharding(mesh, sharding.POOL)
         self.kv = llama.make_kv(config, 48, "float32", "cpu", pool)
@@ -184,6 +190,7 @@ def main() -> None:
             "all_reduces": model.all_reduces(),
         }
         if degree in (1, 4):
+            said["mixture"] = Split(degree, MIXTURE).logits(0, prompt).tolist()
             said["engine"] = engine_says(degree)
             said["sampled"] = sampled(degree)
         print(json.dumps(said), flush=True)
