@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "sgjax"
 
-BASE = {"errors", "params", "types", "typed", "shipped"}
+BASE = {"errors", "params", "types", "typed", "shipped", "own"}
 HOST = BASE | {"tokens", "cache", "fsm", "schedule"}
 DEVICE = {"kernels", "models"}
 ANY = HOST | DEVICE | {"", "sim", "engine", "theory", "lang", "lang.backends", "serve", "lab"}
@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "types": {"errors", "params"},
     "typed": {"errors"},
     "shipped": {"errors"},
+    "own": {"errors"},
     "tokens": BASE,
     "cache": BASE,
     "fsm": BASE | {"tokens"},

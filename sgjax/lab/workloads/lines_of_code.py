@@ -14,9 +14,9 @@ from typing import Literal
 from sgjax.errors import ConfigError
 from sgjax.lab.workloads.base import DataSource, LabEngine, Ran
 from sgjax.lab.workloads.programs import ProgramsTask
-from sgjax.lab.workloads.python_file import import_file
 from sgjax.lang.function import SglFunction
 from sgjax.lang.spec import LanguageSpec
+from sgjax.own import import_file
 from sgjax.typed import FORBID_EXTRA
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

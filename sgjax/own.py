@@ -1,0 +1,80 @@
+"""What users write in Python files of their own: policies, eviction orders, workloads.
+
+HOST. Imports errors. An object of the YAML names the file and what in it to call; nothing in the
+library need be changed for it.
+"""
+
+import importlib.util
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sgjax.errors import ConfigError
+
+
+def make_a(kind: type, file: str, name: str, options: Mapping[str, Any]) -> Any:
+    """Call a class or function of a user's file, which must give an instance of a kind.
+
+    Args:
+        kind: the class.
+        file: the Python file.
+        name: of what is called.
+        options: its arguments, by keyword.
+
+    Raises:
+        ConfigError: the file, the name, the options or what was given will not do.
+    """
+    made = call(file, name, options)
+    if not isinstance(made, kind):
+        raise ConfigError(
+            f"{name} of {file} gave a {type(made).__name__}; a {kind.__module__}.{kind.__name__} "
+            "is needed"
+        )
+    return made
+
+
+def call(file: str, name: str, options: Mapping[str, Any], *first: Any) -> Any:
+    """Call a class or function of a user's file.
+
+    Args:
+        file: the Python file.
+        name: of what is called.
+        options: arguments by keyword.
+        first: arguments before them.
+
+    Raises:
+        ConfigError: the file, the name or the options will not do.
+    """
+    called = vars(import_file(Path(file))).get(name)
+    if not callable(called):
+        raise ConfigError(f"{file} has no function {name!r}, nor a class; set 'function'")
+    signature = inspect.signature(called)
+    try:
+        signature.bind(*first, **options)
+    except TypeError as error:
+        behind = f", behind {len(first)} arguments" if first else ""
+        raise ConfigError(
+            f"options={dict(options)} do not fit {name}{signature} of {file}{behind}: {error}"
+        ) from None
+    return called(*first, **options)
+
+
+def import_file(path: Path) -> ModuleType:
+    """Import a Python file by its path.
+
+    Raises:
+        ConfigError: it is not there, or is no Python.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path} is not there; name a Python file, relative to where you are")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is no Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # it is the user's code, which may fail as it likes
+        raise ConfigError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
