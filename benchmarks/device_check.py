@@ -210,7 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes a second, peak")
     parser.add_argument("--peak", type=float, default=989e12, help="flops a second in bfloat16")
-    parser.add_argument("--attention", default="auto")
+    parser.add_argument("--attention", default="auto", help="of the kernels by themselves")
     parser.add_argument("--models", nargs="+", default=["random:llama-2-7b", "smollm2-135m"])
     parser.add_argument("--parity-model", default="random:qwen2-1.5b")
     parser.add_argument("--limit-s", type=float, default=330, help="begin nothing after that")
