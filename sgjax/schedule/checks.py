@@ -65,7 +65,7 @@ def check_request(request: Request, keys: Keys, limits: Limits, capacity: int) -
         raise UnsupportedBackend("this engine takes no images or video; use a text prompt")
     if start is not None and not 0 <= start < length:
         raise ConfigError(
-            f"logprob_start={start} is outside the prompt of {length} tokens; allowed: 0 to "
+            f"logprob_start_len={start} is outside the prompt of {length} tokens; allowed: 0 to "
             f"{length - 1}"
         )
     if request.wants is Wants.LOGPROBS and start is None:
@@ -81,7 +81,7 @@ def check_request(request: Request, keys: Keys, limits: Limits, capacity: int) -
         )
     if not 0 <= request.top_logprobs <= limits.top_logprobs:
         raise ConfigError(
-            f"top_logprobs={request.top_logprobs} is not allowed; at most {limits.top_logprobs} "
+            f"top_logprobs_num={request.top_logprobs} is not allowed; at most {limits.top_logprobs} "
             "alternatives are reported beside a token"
         )
     if keys.min() < 0 or keys.max() >= limits.vocab_size:
