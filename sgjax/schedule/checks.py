@@ -81,8 +81,8 @@ def check_request(request: Request, keys: Keys, limits: Limits, capacity: int) -
         )
     if not 0 <= request.top_logprobs <= limits.top_logprobs:
         raise ConfigError(
-            f"top_logprobs_num={request.top_logprobs} is not allowed; at most {limits.top_logprobs} "
-            "alternatives are reported beside a token"
+            f"top_logprobs_num={request.top_logprobs} is not allowed; at most "
+            f"{limits.top_logprobs} alternatives are reported beside a token"
         )
     if keys.min() < 0 or keys.max() >= limits.vocab_size:
         _check_ids("the prompt", keys.tolist(), limits.vocab_size)

@@ -166,7 +166,7 @@ def test_select_is_refused_too_unless_scores_of_zero_were_declared(make):
     assert choose.run(backend=engine)["colour"] == " blue"
     result = engine.generate("Once", GREEDY, return_logprob=True)
     assert {logprob for logprob, _, _ in result["meta_info"]["output_token_logprobs"]} == {0.0}
-    with pytest.raises(sgl.ConfigError, match="top_logprobs=2 is not allowed; at most 0"):
+    with pytest.raises(sgl.ConfigError, match="top_logprobs_num=2 is not allowed; at most 0"):
         engine.generate("Once", GREEDY, return_logprob=True, top_logprobs_num=2)
 
 
