@@ -69,9 +69,9 @@ class Team {
     }
   }
 
-  // The others' tasks end within a millisecond, if they run at all. Who yields to the rest of a
-  // busy machine comes back much later.
-  static constexpr int kSpins = 20000;
+  // Some 40 us: the others' tasks end soon, if they run at all, and who yields to the rest of a busy
+  // machine comes back much later.
+  static constexpr int kSpins = 2000;
   std::vector<Phase> phases_;
   std::unique_ptr<Counters[]> counters_;
 };
