@@ -1,36 +1,49 @@
 """What users write in Python files of their own: policies, eviction orders, workloads.
 
-HOST. Imports errors. An object of the YAML names the file and what in it to call; nothing in the
-library need be changed for it.
+HOST. Imports errors and typed. An object of the YAML names the file and what in it to call; nothing
+in the library need be changed for it.
 """
 
 import importlib.util
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from sgjax.errors import ConfigError
+from sgjax.typed import FORBID_EXTRA
 
 
-def make_a(kind: type, file: str, name: str, options: Mapping[str, Any]) -> Any:
-    """Call a class or function of a user's file, which must give an instance of a kind.
+@dataclass(frozen=True)
+class PythonSpec:
+    """A strategy of the user's own.
 
-    Args:
-        kind: the class.
+    Attributes:
         file: the Python file.
-        name: of what is called.
+        function: a class or function in it that gives the strategy.
         options: its arguments, by keyword.
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    file: str
+    function: str
+    options: dict[str, Any] = field(default_factory=dict)
+    type: Literal["python"] = "python"
+
+
+def make_a(kind: type, spec: PythonSpec) -> Any:
+    """Return what a specification gives, which must be an instance of `kind`.
 
     Raises:
-        ConfigError: the file, the name, the options or what was given will not do.
+        ConfigError: the file, the function, the options or what was given will not do.
     """
-    made = call(file, name, options)
+    made = call(spec.file, spec.function, spec.options)
     if not isinstance(made, kind):
         raise ConfigError(
-            f"{name} of {file} gave a {type(made).__name__}; a {kind.__module__}.{kind.__name__} "
-            "is needed"
+            f"{spec.function} of {spec.file} gave a {type(made).__name__}; a "
+            f"{kind.__module__}.{kind.__name__} is needed"
         )
     return made
 

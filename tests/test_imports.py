@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "types": {"errors", "params"},
     "typed": {"errors"},
     "shipped": {"errors"},
-    "own": {"errors"},
+    "own": {"errors", "typed"},
     "tokens": BASE,
     "cache": BASE,
     "fsm": BASE | {"tokens"},

@@ -54,9 +54,10 @@ def test_a_policy_of_ones_own_orders_the_queue(mine) -> None:
 
 
 def test_an_eviction_order_of_ones_own_is_used(mine) -> None:
-    from sgjax.cache.spec import PythonOrderSpec, build_order
+    from sgjax.cache.spec import build_order
+    from sgjax.own import PythonSpec
 
-    order = build_order(PythonOrderSpec(mine, "MostRecent"))
+    order = build_order(PythonSpec(mine, "MostRecent"))
     assert type(order).__name__ == "MostRecent"
 
 

@@ -5,12 +5,11 @@ Imports the rest of cache/, own and typed.
 `cache:` and `eviction:` are objects tagged by `type`; see architecture section 8.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from sgjax import own
 from sgjax.cache.base import PrefixCache
 from sgjax.cache.orders import (
     EvictionOrder,
@@ -25,6 +24,7 @@ from sgjax.cache.samples import SamplesCache
 from sgjax.cache.table import TableCache
 from sgjax.cache.variants import FinishedCache, ManualCache, NoCache, ThrottledCache
 from sgjax.errors import ConfigError
+from sgjax.own import PythonSpec, make_a
 from sgjax.typed import FORBID_EXTRA
 
 Takes = Literal["computed", "finished"]
@@ -159,29 +159,12 @@ class TlruSpec:
             raise ConfigError(f"slack_tokens={self.slack_tokens} is negative; allowed: 0 or more")
 
 
-@dataclass(frozen=True)
-class PythonOrderSpec:
-    """An eviction order of the user's own, from a Python file.
-
-    Attributes:
-        file: the Python file.
-        function: a class or function in it that gives an `EvictionOrder`.
-        options: its arguments.
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
-    file: str
-    function: str
-    options: dict[str, Any] = field(default_factory=dict)
-    type: Literal["python"] = "python"
-
-
 CacheSpec = Annotated[
     NoCacheSpec | SamplesSpec | TreeSpec | TableSpec | ManualSpec | ThrottledSpec,
     Field(discriminator="type"),
 ]
 EvictionSpec = Annotated[
-    LruSpec | LfuSpec | FifoSpec | NextUseSpec | RandomizedSpec | TlruSpec | PythonOrderSpec,
+    LruSpec | LfuSpec | FifoSpec | NextUseSpec | RandomizedSpec | TlruSpec | PythonSpec,
     Field(discriminator="type"),
 ]
 
@@ -229,6 +212,6 @@ def build_order(eviction: EvictionSpec) -> EvictionOrder:
             return RandomizedMarking(seed)
         case TlruSpec(slack_tokens=slack_tokens):
             return TailOptimized(slack_tokens)
-        case PythonOrderSpec(file=file, function=function, options=options):
-            order: EvictionOrder = own.make_a(EvictionOrder, file, function, options)
+        case PythonSpec():
+            order: EvictionOrder = make_a(EvictionOrder, eviction)
             return order

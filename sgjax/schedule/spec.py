@@ -3,13 +3,13 @@
 Imports own, typed and its neighbours. See architecture section 8.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sgjax import own
 from sgjax.errors import ConfigError
+from sgjax.own import PythonSpec, make_a
 from sgjax.schedule.admission import Look
 from sgjax.schedule.composition import Composition, Mixed, PromptsFirst
 from sgjax.schedule.growth import AdaptiveGrowth
@@ -136,23 +136,6 @@ class DlpmSpec:
             raise ConfigError(f"quantum={self.quantum} is not allowed; it must be >= 1")
 
 
-@dataclass(frozen=True)
-class PythonPolicySpec:
-    """A policy of the user's own, from a Python file.
-
-    Attributes:
-        file: the Python file.
-        function: a class or function in it that gives a `Policy`.
-        options: its arguments.
-    """
-
-    __pydantic_config__ = FORBID_EXTRA
-    file: str
-    function: str
-    options: dict[str, Any] = field(default_factory=dict)
-    type: Literal["python"] = "python"
-
-
 PolicySpec = Annotated[
     FcfsSpec
     | RandomSpec
@@ -163,7 +146,7 @@ PolicySpec = Annotated[
     | HrrnSpec
     | VtcSpec
     | DlpmSpec
-    | PythonPolicySpec,
+    | PythonSpec,
     Field(discriminator="type"),
 ]
 
@@ -321,8 +304,8 @@ def build_policy(spec: PolicySpec) -> Policy:
             return VirtualTokenCounter(output_weight)
         case DlpmSpec(quantum=quantum, output_weight=output_weight):
             return DeficitLongestPrefix(quantum, output_weight)
-        case PythonPolicySpec(file=file, function=function, options=options):
-            policy: Policy = own.make_a(Policy, file, function, options)
+        case PythonSpec():
+            policy: Policy = make_a(Policy, spec)
             return policy
 
 
