@@ -34,6 +34,11 @@ def slot_at(key: Keys, start: int, page_size: int) -> Slot:
     return key[start : start + page_size].tobytes()
 
 
+def slot_behind(key: Keys, depth: int, page_size: int) -> Slot | None:
+    """Return the slot of a key's page behind `depth` tokens; None if less than a page is left."""
+    return slot_at(key, depth, page_size) if depth + page_size <= len(key) else None
+
+
 def common_length(a: Keys, b: Keys) -> int:
     """Return the length of the longest common prefix of two keys of one length."""
     if a.tobytes() == b.tobytes():  # bytes compare in half the time

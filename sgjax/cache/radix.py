@@ -27,6 +27,7 @@ from sgjax.cache.base import (
     Slot,
     common_length,
     slot_at,
+    slot_behind,
 )
 from sgjax.cache.orders import EvictionOrder, EvictionQueue
 from sgjax.cache.pool import Owner, PagePool
@@ -128,9 +129,7 @@ class RadixTree:
 
     def first_key(self, key: Keys, depth: int) -> Slot | None:
         """Return the child slot that a key waits for at a node that ends at token `depth`."""
-        if depth + self.page_size > len(key):
-            return None
-        return self._slot(key, depth)
+        return slot_behind(key, depth, self.page_size)
 
     def node(self, node_id: int) -> RadixNode:
         """Return the live node of an id."""

@@ -21,7 +21,7 @@ from sgjax.cache.base import (
     Pages,
     Place,
     Slot,
-    slot_at,
+    slot_behind,
 )
 from sgjax.cache.pool import Owner, PagePool
 
@@ -87,9 +87,7 @@ class SamplesCache:
 
     def first_key(self, key: Keys, depth: int) -> Slot | None:
         """Return the slot of the page that starts at token `depth`."""
-        if depth + self.page_size > len(key):
-            return None
-        return slot_at(key, depth, self.page_size)
+        return slot_behind(key, depth, self.page_size)
 
     def node(self, node_id: int) -> SharedPrompt:
         """Return the prompt of an id."""

@@ -24,7 +24,7 @@ from sgjax.cache.base import (
     Pages,
     Place,
     Slot,
-    slot_at,
+    slot_behind,
 )
 from sgjax.cache.orders import EvictionOrder, EvictionQueue
 from sgjax.cache.pool import Owner, PagePool
@@ -114,9 +114,7 @@ class TableCache:
 
     def first_key(self, key: Keys, depth: int) -> Slot | None:
         """Return the slot of the page that starts at token `depth`."""
-        if depth + self.page_size > len(key):
-            return None
-        return slot_at(key, depth, self.page_size)
+        return slot_behind(key, depth, self.page_size)
 
     def node(self, node_id: int) -> TableEntry:
         """Return the live entry of an id."""
