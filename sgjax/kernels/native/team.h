@@ -60,8 +60,8 @@ class Team {
     }
   }
 
-  // The others' tasks end in microseconds, if they run at all. No pause instructions meanwhile:
-  // under a hypervisor that counts them, decoding one sequence took 4 % longer with them.
+  // The others' tasks end in microseconds, if they run at all. No pause instructions meanwhile: on a
+  // virtual machine with two cores decoding one sequence took 4 % longer with them.
   static constexpr int kSpins = 4000;
   std::vector<Phase> phases_;
   std::unique_ptr<Counters[]> counters_;
