@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sgjax.errors import GrammarError
 from sgjax.fsm.charset import MAX_CODE_POINT, SURROGATES, CharSet
 from sgjax.fsm.kernels import Bools, Budget, Ints, Kernels, Nfa
-from sgjax.fsm.parse import Alt, Both, Cat, Chars, Members, Node, Repeat, Without
 from sgjax.fsm.size import check_size
+from sgjax.fsm.tree import Alt, Both, Cat, Chars, Members, Node, Repeat, Without
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from sgjax.errors import GrammarError
 from sgjax.fsm.automaton import build_char_dfa
 from sgjax.fsm.compress import CompressedFsm
 from sgjax.fsm.kernels import Budget, Kernels, RowStore
-from sgjax.fsm.parse import EMPTY, Alt, Cat, Chars, Node, parse
+from sgjax.fsm.parse import parse
 from sgjax.fsm.table import TokenTable
+from sgjax.fsm.tree import EMPTY, Alt, Cat, Chars, Node
 from sgjax.fsm.utf8 import ByteDfa, build_byte_dfa, without_bytes
 from sgjax.fsm.vocabulary import Vocabulary
 

@@ -11,7 +11,8 @@ from sgjax.errors import GrammarError
 from sgjax.fsm.json_keywords import number_given
 from sgjax.fsm.json_merge import Schema
 from sgjax.fsm.json_text import NOTHING, alt, cat, optional, text
-from sgjax.fsm.parse import ANYTHING, EMPTY, Alt, Both, Cat, Chars, Node, Repeat, Without, parse
+from sgjax.fsm.parse import parse
+from sgjax.fsm.tree import ANYTHING, EMPTY, Alt, Both, Cat, Chars, Node, Repeat, Without
 
 DIGIT = Chars(((48, 57),))
 _DIGITS = Repeat(DIGIT, 0, None)

@@ -1,6 +1,6 @@
 """JSON Schema to a regular language: the finite, non-recursive subset.
 
-HOST. Imports its neighbours (json_*, parse) and errors. The texts are a subset of all valid ones:
+HOST. Imports its neighbours (json_*, parse, tree) and errors. The texts are a subset of all valid:
 properties come in the schema's order, white space is bounded, numbers with bounds have no exponent.
 So what is generated is always valid; keywords that cannot be honoured are refused by name. Unknown
 keywords are annotations, as the standard says.
@@ -28,20 +28,10 @@ from sgjax.fsm.json_keywords import (
 )
 from sgjax.fsm.json_merge import Schema, merge
 from sgjax.fsm.json_numbers import ANY_NUMBER, BROKEN_NUMBER, number_of
+from sgjax.fsm.json_object import Objects
 from sgjax.fsm.json_refs import References
-from sgjax.fsm.parse import (
-    ANYTHING,
-    EMPTY,
-    Both,
-    Cat,
-    Members,
-    Node,
-    Repeat,
-    Without,
-    matches_text,
-    parse,
-    parse_search,
-)
+from sgjax.fsm.parse import parse, parse_search
+from sgjax.fsm.tree import EMPTY, Both, Cat, Node, Repeat, Without
 
 _MOST_DIFFERENT = 8
 """Values of which a list may hold each once: an automaton knows all sets of them."""
@@ -97,18 +87,21 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
+def _marks(style: JsonStyle) -> jt.Marks:
+    blank = Repeat(parse(r"[ \n\t]"), 0, style.most)
+    space = blank if style.whitespace == "bounded" else EMPTY
+    behind = jt.text(" ") if style.whitespace == "fixed" else space
+    return jt.Marks(Cat((space, jt.text(","), behind)), Cat((space, jt.text(":"), behind)), space)
+
+
 class _Converter:
     """Convert the parts of one schema."""
 
     def __init__(self, root: Any, style: JsonStyle) -> None:
         self._refs = References(root)
         self._style = style
-        blank = Repeat(parse(r"[ \n\t]"), 0, style.most)
-        space = blank if style.whitespace == "bounded" else EMPTY
-        one = jt.text(" ") if style.whitespace == "fixed" else space
-        self._space = space
-        self._comma = Cat((space, jt.text(","), one))
-        self._colon = Cat((space, jt.text(":"), one))
+        self._marks = _marks(style)
+        self._objects = Objects(self.value, self._refs, self._marks, style.extra)
         self._any: dict[int, Node] = {}
 
     def value(self, schema: Any, path: tuple[str, ...]) -> Node:
@@ -176,7 +169,7 @@ class _Converter:
         return Both(jt.alt([self._literal(v) for v in values]), allowed)
 
     def _literal(self, value: Any) -> Node:
-        return jt.literal(plain(value), self._comma, self._colon, self._space)
+        return jt.literal(plain(value), self._marks)
 
     def _types(self, schema: Schema) -> list[str]:
         """Return the types of a schema; where it names none, the one that its keywords are for."""
@@ -194,7 +187,7 @@ class _Converter:
             return jt.alt([jt.text("true"), jt.text("false")])
         if kind == "null":
             return jt.text("null")
-        return self._array(schema, path) if kind == "array" else self._object(schema, path)
+        return self._array(schema, path) if kind == "array" else self._objects.texts(schema, path)
 
     def _string(self, schema: Schema) -> Node:
         parts = []
@@ -230,14 +223,14 @@ class _Converter:
             return jt.NOTHING
         tail = self._items_after(fixed, rest, low, most, 0)
         if schema.get("uniqueItems", False) is not False and most != 1:
-            tail = jt.different(tail, rest, self._comma, self._different(schema, path))
-        return jt.cat([jt.text("["), self._space, tail, self._space, jt.text("]")])
+            tail = jt.different(tail, rest, self._different(schema, path), self._marks)
+        return jt.bracket("[]", tail, self._marks)
 
     def _items_after(
         self, fixed: list[Node], rest: Node, low: int, most: int | None, at: int
     ) -> Node:
         """Return the items from index `at` on, each but the first behind a comma."""
-        comma = self._comma if at else EMPTY
+        comma = self._marks.comma if at else EMPTY
         if most is not None and at >= most:
             return EMPTY
         if at < len(fixed) or at == 0:
@@ -259,115 +252,6 @@ class _Converter:
             )
         return [self._literal(value) for value in values]
 
-    def _object(self, schema: Schema, path: tuple[str, ...]) -> Node:
-        least, most = count_of(schema, "minProperties"), count_of(schema, "maxProperties")
-        whole, empty = self._members(schema, path), self._literal({})
-        if most == 0:
-            whole, most = Both(whole, empty), None
-        if least == 1 and not schema.get("required"):
-            whole, least = Without(whole, empty), None
-        for keyword, bound in (("minProperties", least), ("maxProperties", most)):
-            if bound is not None and not self._holds(keyword, bound, schema):
-                raise GrammarError(f"json_schema keyword {keyword!r} is not supported here")
-        return whole
-
-    def _members(self, schema: Schema, path: tuple[str, ...]) -> Node:
-        """Return the texts of objects of whatever number of properties."""
-        known: Schema = schema.get("properties", {})
-        required = list(schema.get("required", []))
-        patterns: Schema = schema.get("patternProperties", {})
-        pairs: list[tuple[Node, bool]] = []
-        for name, part in known.items():
-            for pattern, also in patterns.items():
-                if matches_text(parse_search(pattern), name):
-                    part = merge(self._refs.inline(part, path), self._refs.inline(also, path))
-            self._add_pair(pairs, schema, name, self.value(part, path))
-        extra = self._extra(schema, path)
-        for name in required:
-            if name not in known:
-                part = self._unlisted(name, schema, path)
-                self._add_pair(pairs, schema, name, self.value(part, path))
-        keys = [*known, *(n for n in required if n not in known)]
-        more = self._more(extra, keys, schema)
-        return jt.cat(
-            [
-                jt.text("{"),
-                self._space,
-                Members(tuple(pairs), self._comma, more),
-                self._space,
-                jt.text("}"),
-            ]
-        )
-
-    def _add_pair(
-        self, pairs: list[tuple[Node, bool]], schema: Schema, name: str, value: Node
-    ) -> None:
-        """Add a property; what can have no value, or not this name, is there only if it must."""
-        needed = name in schema.get("required", [])
-        allowed = schema.get("propertyNames", True)
-        if allowed is not True:
-            fits = matches_text(self._name(allowed), json.dumps(name, ensure_ascii=False))
-            value = value if fits else jt.NOTHING
-        if needed or value != jt.NOTHING:
-            pairs.append((Cat((jt.string(jt.text(name)), self._colon, value)), needed))
-
-    def _name(self, schema: Any) -> Node:
-        """Return the texts of the names that `propertyNames` allows."""
-        return self.value(merge({"type": "string"}, self._refs.inline(schema)), ())
-
-    def _unlisted(self, name: str, schema: Schema, path: tuple[str, ...]) -> Any:
-        """Return the schema of a required property that `properties` does not list."""
-        found: Any = None
-        for pattern, part in schema.get("patternProperties", {}).items():
-            if matches_text(parse_search(pattern), name):
-                part = self._refs.inline(part, path)
-                found = part if found is None else merge(found, part)
-        return found if found is not None else schema.get("additionalProperties", True)
-
-    def _extra(self, schema: Schema, path: tuple[str, ...]) -> list[tuple[Node, Node]]:
-        """Return (names, texts of values) of properties that are not listed."""
-        patterns: Schema = schema.get("patternProperties", {})
-        out = []
-        languages = [parse_search(pattern) for pattern in patterns]
-        for i, (language, part) in enumerate(zip(languages, patterns.values(), strict=True)):
-            for other in languages[:i] + languages[i + 1 :]:
-                language = Without(
-                    language, other
-                )  # a name of two patterns must fit both: left out
-            out.append((language, self.value(part, path)))
-        rest = schema.get("additionalProperties")
-        if rest is None and schema.get("properties") and not self._style.extra:
-            rest = False  # allowed, but nothing asks for more than what is listed
-        if rest is not False:
-            names: Node = ANYTHING
-            for language in languages:
-                names = Without(names, language)
-            out.append((names, self.value(True if rest is None else rest, path)))
-        return out
-
-    def _more(self, extra: list[tuple[Node, Node]], keys: list[str], schema: Schema) -> Node | None:
-        """Return one unlisted member, or None where there can be none."""
-        ways = []
-        allowed = schema.get("propertyNames")
-        for names, value in extra:
-            if value == jt.NOTHING:
-                continue
-            if keys:
-                names = Without(names, jt.alt([jt.text(key) for key in keys]))
-            spelt = jt.string(names)
-            if allowed is not None:
-                spelt = Both(spelt, self._name(allowed))
-            ways.append(Cat((spelt, self._colon, value)))
-        return jt.alt(ways) if ways else None
-
-    def _holds(self, keyword: str, bound: int, schema: Schema) -> bool:
-        """Return whether a bound on the number of properties is met whatever is generated."""
-        needed = len(set(schema.get("required", [])))
-        if keyword == "minProperties":
-            return needed >= bound
-        closed = schema.get("additionalProperties") is False or schema.get("properties")
-        return bool(closed) and len(schema.get("properties", {})) <= bound
-
     def _anything(self, depth: int) -> Node:
         """Return the texts of values of any kind, nested to some depth."""
         if depth not in self._any:
@@ -375,10 +259,10 @@ class _Converter:
             ways += [jt.text(word) for word in ("true", "false", "null")]
             if depth:
                 inner = self._anything(depth - 1)
-                member = Cat((jt.any_string(), self._colon, inner))
+                member = Cat((jt.any_string(), self._marks.colon, inner))
                 for kind, item in (("[]", inner), ("{}", member)):
-                    items = jt.optional(Cat((item, Repeat(Cat((self._comma, item)), 0, None))))
-                    ways.append(jt.bracket(kind, [items], self._comma, self._space))
+                    more = Repeat(Cat((self._marks.comma, item)), 0, None)
+                    ways.append(jt.bracket(kind, jt.optional(Cat((item, more))), self._marks))
             else:
                 ways += [jt.text("[]"), jt.text("{}")]
             self._any[depth] = jt.alt(ways)

@@ -1,14 +1,15 @@
 """Languages of JSON texts: strings and literals as trees of regular operations.
 
-HOST. Imports parse's tree and charset. Owns how values are spelt; json_schema.py owns which values.
+HOST. Imports tree and charset. Owns how values are spelt; json_schema.py owns which values.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sgjax.fsm.charset import MAX_CODE_POINT, CharSet, contains, difference, normalise
-from sgjax.fsm.parse import EMPTY, Alt, Both, Cat, Chars, Node, Repeat, Without
+from sgjax.fsm.tree import EMPTY, Alt, Both, Cat, Chars, Node, Repeat, Without
 
 NOTHING = Alt(())
 _ALL = normalise([(0, MAX_CODE_POINT)])
@@ -50,48 +51,63 @@ def any_string(low: int = 0, high: int | None = None) -> Node:
     return string(Repeat(Chars(_ALL), low, high))
 
 
-def literal(value: Any, comma: Node, colon: Node, space: Node) -> Node:
-    """Return the JSON texts of one value.
+@dataclass(frozen=True)
+class Marks:
+    """What stands between values, with the white space around it.
 
-    Args:
-        value: what `json.loads` gives.
-        comma, colon: separators, with the white space around them.
-        space: white space allowed just inside brackets.
+    Attributes:
+        comma: between items.
+        colon: between a name and its value.
+        space: just inside brackets.
     """
+
+    comma: Node
+    colon: Node
+    space: Node
+
+
+def literal(value: Any, marks: Marks) -> Node:
+    """Return the JSON texts of one value, which is what `json.loads` gives."""
     if isinstance(value, str):
         return string(text(value))
     if isinstance(value, dict):
-        pairs: list[Node] = [
-            Cat((string(text(key)), colon, literal(item, comma, colon, space)))
-            for key, item in value.items()
-        ]
-        return bracket("{}", pairs, comma, space)
+        pairs = [member(text(name), literal(item, marks), marks) for name, item in value.items()]
+        return bracket("{}", separated(pairs, marks), marks)
     if isinstance(value, list):
-        return bracket("[]", [literal(v, comma, colon, space) for v in value], comma, space)
+        return bracket("[]", separated([literal(v, marks) for v in value], marks), marks)
     return text(json.dumps(value))
 
 
-def different(items: Node, item: Node, comma: Node, values: list[Node]) -> Node:
+def different(items: Node, item: Node, values: list[Node], marks: Marks) -> Node:
     """Return the lists in which none of some values comes twice.
 
     Args:
         items: the lists, without brackets.
         item: any item.
-        comma: between two.
         values: texts of single values.
+        marks: punctuation.
     """
-    before, behind = Repeat(Cat((item, comma)), 0, None), Repeat(Cat((comma, item)), 0, None)
+    before = Repeat(Cat((item, marks.comma)), 0, None)
+    behind = Repeat(Cat((marks.comma, item)), 0, None)
     for value in values:
-        items = Without(items, Cat((before, value, comma, before, value, behind)))
+        items = Without(items, Cat((before, value, marks.comma, before, value, behind)))
     return items
 
 
-def bracket(kind: str, items: list[Node], comma: Node, space: Node) -> Node:
-    """Return brackets around items with commas between them."""
-    inner: list[Node] = []
-    for item in items:
-        inner += [comma, item] if inner else [item]
-    return cat([text(kind[0]), space, *inner, space, text(kind[1])])
+def member(name: Node, value: Node, marks: Marks) -> Node:
+    """Return the members of an object whose names, not spelt yet, and values are given."""
+    return Cat((string(name), marks.colon, value))
+
+
+def separated(items: Sequence[Node], marks: Marks) -> Node:
+    """Return items with commas between them."""
+    rest = [part for item in items[1:] for part in (marks.comma, item)]
+    return cat([*items[:1], *rest])
+
+
+def bracket(kind: str, inner: Node, marks: Marks) -> Node:
+    """Return brackets around what is given."""
+    return cat([text(kind[0]), marks.space, inner, marks.space, text(kind[1])])
 
 
 def _spelt(node: Node) -> Node:

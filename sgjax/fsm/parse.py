@@ -1,106 +1,33 @@
 """From a regex in the syntax of `re` to a tree of regular operations.
 
-HOST. Imports charset, errors and the standard library's own regex parser, so the syntax is exactly
-Python's. Owns what of that syntax is regular: lookahead becomes an intersection with the rest of
-the pattern; what is not regular, or would need to look back, is refused by name.
+HOST. Imports charset, tree, errors and the standard library's own regex parser, so the syntax is
+exactly Python's. Owns what of that syntax is regular: lookahead becomes an intersection with the
+rest of the pattern; what is not regular, or would need to look back, is refused by name.
 
 The language of a pattern is what `re.fullmatch` accepts, with ASCII classes unless told otherwise.
 """
 
 import re
-from dataclasses import dataclass
 from re import _constants as op  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
 from sgjax.errors import GrammarError
-from sgjax.fsm.charset import (
-    MAX_CODE_POINT,
-    CharSet,
-    category,
-    complement,
-    contains,
-    ignore_case,
-    normalise,
+from sgjax.fsm.charset import CharSet, category, complement, ignore_case, normalise
+from sgjax.fsm.tree import (
+    ANYTHING,
+    EMPTY,
+    Alt,
+    Both,
+    Cat,
+    Chars,
+    Look,
+    Node,
+    Repeat,
+    Without,
+    matches_empty,
 )
 
-
-@dataclass(frozen=True)
-class Chars:
-    """One character out of a set."""
-
-    chars: CharSet
-
-
-@dataclass(frozen=True)
-class Cat:
-    """One after the other; without parts: the empty string."""
-
-    parts: "tuple[Node, ...]"
-
-
-@dataclass(frozen=True)
-class Alt:
-    """Any one of the parts; without parts: nothing at all."""
-
-    parts: "tuple[Node, ...]"
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """`body` between `low` and `high` times; `high` None is without limit."""
-
-    body: "Node"
-    low: int
-    high: int | None
-
-
-@dataclass(frozen=True)
-class Both:
-    """What both match."""
-
-    left: "Node"
-    right: "Node"
-
-
-@dataclass(frozen=True)
-class Without:
-    """What `left` matches and `right` does not."""
-
-    left: "Node"
-    right: "Node"
-
-
-@dataclass(frozen=True)
-class Members:
-    """Some of the parts in their order, with separators between them: the members of an object.
-
-    A node of its own, because spelt out with the others each part would occur once for every place
-    that the first member can have.
-
-    Attributes:
-        parts: (part, whether it has to occur).
-        separator: stands between any two.
-        more: comes any number of times behind the parts, or None.
-    """
-
-    parts: "tuple[tuple[Node, bool], ...]"
-    separator: "Node"
-    more: "Node | None"
-
-
-@dataclass(frozen=True)
-class _Look:
-    """What follows, to the end of the text, is (not) in `rest`; gone once parsing is done."""
-
-    rest: "Node"
-    positive: bool
-
-
-Node = Chars | Cat | Alt | Repeat | Both | Without | Members | _Look
-
-EMPTY = Cat(())
-ANYTHING = Repeat(Chars(normalise([(0, MAX_CODE_POINT)])), 0, None)
 _MAX_UNROLLED = 8
 """Repeats of something with a lookahead inside are written out up to this count."""
 
@@ -197,7 +124,7 @@ class _Converter:
             if direction < 0:
                 raise GrammarError("lookbehind is not supported; describe what comes before it")
             inner = self.sequence(items, at_start)
-            return _Look(Cat((inner, ANYTHING)), code is op.ASSERT)
+            return Look(Cat((inner, ANYTHING)), code is op.ASSERT)
         if code is op.AT:
             return self._anchor(arg, at_start)
         raise GrammarError(f"{_NAMES.get(code, str(code).lower())} not supported; rewrite without")
@@ -210,12 +137,12 @@ class _Converter:
                 "'^' or '\\A' is supported at the start of the pattern only; drop it"
             )
         if where is op.AT_END_STRING or (where is op.AT_END and self._ends_strictly):
-            return _Look(EMPTY, True)
+            return Look(EMPTY, True)
         if where is op.AT_END:
             newline = Chars(((10, 10),))
             if self._flags & re.MULTILINE:
-                return _Look(Alt((EMPTY, Cat((newline, ANYTHING)))), True)
-            return _Look(Repeat(newline, 0, 1), True)
+                return Look(Alt((EMPTY, Cat((newline, ANYTHING)))), True)
+            return Look(Repeat(newline, 0, 1), True)
         raise GrammarError("'\\b' and '\\B' are not supported; describe the neighbours instead")
 
     def _chars(self, code: Any, arg: Any) -> CharSet:
@@ -255,10 +182,10 @@ def _resolve(node: Node, rest: Node) -> Node:
     """Return `node` followed by `rest`, with the lookaheads in `node` applied to what follows."""
     if not _looks(node):
         return node if rest == EMPTY else Cat((node, rest))
-    if isinstance(node, _Look):
+    if isinstance(node, Look):
         ahead = _resolve(node.rest, EMPTY)
         if rest == EMPTY:  # a '$' at the end, most often
-            return EMPTY if _matches_empty(ahead) == node.positive else Alt(())
+            return EMPTY if matches_empty(ahead) == node.positive else Alt(())
         return Both(rest, ahead) if node.positive else Without(rest, ahead)
     if isinstance(node, Cat):
         for part in reversed(node.parts):
@@ -278,61 +205,8 @@ def _resolve(node: Node, rest: Node) -> Node:
     return rest
 
 
-def _matches_empty(node: Node) -> bool:
-    match node:
-        case Cat(parts):
-            return all(_matches_empty(part) for part in parts)
-        case Alt(parts):
-            return any(_matches_empty(part) for part in parts)
-        case Repeat(body, low, _):
-            return low == 0 or _matches_empty(body)
-        case Both(left, right):
-            return _matches_empty(left) and _matches_empty(right)
-        case Without(left, right):
-            return _matches_empty(left) and not _matches_empty(right)
-        case _:
-            return False
-
-
-def matches_text(node: Node, value: str) -> bool:
-    """Return whether a tree matches a text; for short ones: derivatives, without an automaton."""
-    for char in value:
-        node = _derivative(node, ord(char))
-    return _matches_empty(node)
-
-
-def _derivative(node: Node, code: int) -> Node:
-    """Return what must follow one character (J. Brzozowski, 1964)."""
-    match node:
-        case Chars(chars):
-            return EMPTY if contains(chars, code) else Alt(())
-        case Cat(parts):
-            ways: list[Node] = []
-            for at, part in enumerate(parts):
-                first = _derivative(part, code)
-                if first != Alt(()):
-                    ways.append(Cat((first, *parts[at + 1 :])))
-                if not _matches_empty(part):
-                    break
-            return ways[0] if len(ways) == 1 else Alt(tuple(ways))
-        case Alt(parts):
-            found = [d for part in parts if (d := _derivative(part, code)) != Alt(())]
-            return found[0] if len(found) == 1 else Alt(tuple(dict.fromkeys(found)))
-        case Repeat(body, low, high):
-            first = _derivative(body, code)
-            if first == Alt(()) or high == 0:
-                return Alt(())
-            return Cat((first, Repeat(body, max(low - 1, 0), None if high is None else high - 1)))
-        case Both(left, right):
-            return Both(_derivative(left, code), _derivative(right, code))
-        case Without(left, right):
-            return Without(_derivative(left, code), _derivative(right, code))
-        case _:
-            raise AssertionError(f"{type(node).__name__} is no part of a parsed tree")
-
-
 def _looks(node: Node) -> bool:
-    if isinstance(node, _Look):
+    if isinstance(node, Look):
         return True
     if isinstance(node, Cat | Alt):
         return any(_looks(part) for part in node.parts)

@@ -5,7 +5,7 @@ HOST. Imports parse's tree and kernels' budget. A few characters can ask for mil
 """
 
 from sgjax.fsm.kernels import Budget
-from sgjax.fsm.parse import Alt, Both, Cat, Chars, Members, Node, Repeat, Without
+from sgjax.fsm.tree import Alt, Both, Cat, Chars, Members, Node, Repeat, Without
 
 
 def check_size(tree: Node, budget: Budget) -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from sgjax.errors import GrammarError
 from sgjax.fsm.automaton import build_char_dfa
 from sgjax.fsm.kernels import Budget
-from sgjax.fsm.parse import matches_text, parse, parse_search
+from sgjax.fsm.parse import parse, parse_search
 from sgjax.fsm.portable import PortableKernels
+from sgjax.fsm.tree import matches_text
 from sgjax.fsm.utf8 import build_byte_dfa
 
 KERNELS = PortableKernels()
