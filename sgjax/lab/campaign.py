@@ -16,9 +16,9 @@ from sgjax.errors import ConfigError, ResultsError, SgjaxError
 from sgjax.lab.config import load_arms
 from sgjax.lab.index import Entry, write_index
 from sgjax.lab.plot import write_figures
-from sgjax.lab.records import RESULTS, make_folder, read_records
+from sgjax.lab.records import RESULTS, make_folder
 from sgjax.lab.runner import Finished
-from sgjax.lab.summary import Summary, summarise_arms
+from sgjax.lab.summary import Summary, read_arms
 
 COLOURS = {"holds": "green", "does not hold": "red", "not run here": "yellow", "not judged": "dim"}
 Run = Callable[[Path, str], Finished]
@@ -85,7 +85,7 @@ def index_of(out: Path) -> Path:
         # A run that was killed before its first record left an empty file.
         runs = sorted(file.parent for file in folder.glob(f"*/{RESULTS}") if file.stat().st_size)
         if runs:
-            arms = summarise_arms(read_records(runs[-1])[1])
+            arms = read_arms(runs[-1])[1]
             write_figures(runs[-1], arms)
             entries.append(_entry_of(runs[-1], arms, (), 0.0))
     if not entries:
@@ -103,7 +103,7 @@ def _run_one(file: Path, title: str, run: Run, console: Console) -> tuple[Entry,
             reasons.append("stopped from the keyboard")
         if not finished.num_records:
             return _not_begun(file, *reasons), finished.interrupted
-        arms = summarise_arms(read_records(finished.directory)[1])
+        arms = read_arms(finished.directory)[1]
         write_figures(finished.directory, arms)
         wall_s = time.monotonic() - begin
         return _entry_of(finished.directory, arms, tuple(reasons), wall_s), finished.interrupted

@@ -15,9 +15,10 @@ from rich.console import Console
 from sgjax.engine.config import resolve
 from sgjax.errors import ConfigError, SgjaxError
 from sgjax.lab.campaign import run_all
-from sgjax.lab.config import Experiment, load_arms
+from sgjax.lab.config import Experiment, has_short_form, load_arms
 from sgjax.lab.peers.spec import PeerSpec
 from sgjax.lab.plot import redraw
+from sgjax.lab.records import Asked
 from sgjax.lab.runner import BuildEngine, Finished, run_experiment
 
 FAILED, INTERRUPTED = 1, 130
@@ -76,7 +77,10 @@ class RunCommand:
     def _run(self, file: Path, title: str) -> Finished:
         arms = load_arms(file, self.overrides, self.quick, self.pythons)
         self._fetch_models(arms)
-        return run_experiment(arms, self.out, self.build_engine, self.console, self.resume, title)
+        asked = Asked(self.quick and has_short_form(file), tuple(self.overrides))
+        return run_experiment(
+            arms, self.out, self.build_engine, self.console, self.resume, title, asked
+        )
 
     def _run_and_forget(self, file: Path, title: str) -> Finished:
         """Run an experiment; free its programs: those of many exceed a process's memory maps."""

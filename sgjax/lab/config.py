@@ -213,6 +213,11 @@ def load_arms(
     return tuple(experiment for experiment, _ in loaded)
 
 
+def has_short_form(path: Path) -> bool:
+    """Return whether a file's short form is another one than its full form."""
+    return load_arms(path, [], quick=True) != load_arms(path, [])
+
+
 def load_experiment(path: Path, overrides: Sequence[str], quick: bool = False) -> Experiment:
     """Read an experiment file that has one arm at most; see `load_arms`."""
     experiments = load_arms(path, overrides, quick)

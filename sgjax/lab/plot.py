@@ -1,17 +1,16 @@
 """Redraw a run from its records alone: table, figure, report. Imports the lab."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from sgjax.errors import ConfigError
 from sgjax.lab.figures.draw import draw
-from sgjax.lab.overrides import override, parse_override
-from sgjax.lab.records import read_records, write_atomically
+from sgjax.lab.overrides import parse_override
+from sgjax.lab.records import write_atomically
 from sgjax.lab.report import render_report
-from sgjax.lab.summary import Summary, summarise_arms
+from sgjax.lab.summary import Summary, read_arms
 from sgjax.lab.table import print_summary
 
 REDRAWN = ("figure", "metrics")
@@ -33,18 +32,13 @@ def redraw(path: Path, console: Console, overrides: Sequence[str] = ()) -> list[
         ResultsError: there are no records, or a file cannot be written.
         ConfigError: an override is not valid, or is about what was run.
     """
-    directory, records = read_records(path)
     shown = [parse_override(text) for text in overrides]
     if wrong := [key for key, _ in shown if key.split(".")[0] not in REDRAWN]:
         raise ConfigError(
             f"override {wrong[0]!r} is not allowed: the results are there, and of {REDRAWN} alone "
             "can it be said anew how they are shown; run the experiment again for the rest"
         )
-    records = [
-        replace(r, config={**r.config, "experiment": override(r.config["experiment"], shown)})
-        for r in records
-    ]
-    arms = summarise_arms(records)
+    directory, arms = read_arms(path, shown)
     for arm in arms:
         print_summary(arm, console)
     return write_figures(directory, arms)

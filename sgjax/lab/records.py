@@ -10,18 +10,31 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from sgjax.errors import ResultsError
-from sgjax.lab.provenance import digest
+from sgjax.lab.provenance import run_hash
 from sgjax.lab.reference import Arm
 
 RESULTS = "results.jsonl"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asked of an experiment's file.
+
+    Attributes:
+        quick: whether for its short form, which is another one than its full form.
+        overrides: `dotted.key=value`.
+    """
+
+    quick: bool = False
+    overrides: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,8 @@ class Record:
         experiment, claim, workload, variant, seed, repeat: what was run.
         executor: sim, cpu, gpu or tpu.
         device, model, dtype: what it ran on.
-        config: the resolved experiment and the resolved engine configuration.
+        config: the resolved experiment, the resolved engine configuration, and the digests of the
+            user's own files that it runs.
         config_hash: digest of `config`.
         git_sha: commit of the project, or None outside a checkout.
         versions: of Python and packages.
@@ -41,6 +55,10 @@ class Record:
         answers_digest: digest of all programs' answers in order.
         metrics: by name; empty where it failed.
         error: why another engine could not run it.
+        run_hash: digest of what of `config` decides the results of the whole experiment; by it a
+            run is resumed.
+        quick: whether the short form was asked for; None where that was not recorded.
+        overrides: what the command line changed.
     """
 
     experiment: str
@@ -62,16 +80,14 @@ class Record:
     answers_digest: str
     metrics: dict[str, float]
     error: str | None = None
+    run_hash: str = ""
+    quick: bool | None = None
+    overrides: list[str] = field(default_factory=list)
 
     @property
     def arm(self) -> Arm:
         """Return how the numbers came about."""
         return "simulated" if self.executor == "sim" else "measured"
-
-    @property
-    def experiment_hash(self) -> str:
-        """Return a digest of the resolved experiment alone, without the engine's configuration."""
-        return digest(self.config["experiment"])
 
 
 class RecordWriter:
@@ -181,8 +197,10 @@ def read_records(path: Path) -> tuple[Path, list[Record]]:
     records = []
     for number, line in enumerate(lines, 1):
         try:
-            records.append(Record(**json.loads(line)))
-        except (ValueError, TypeError) as error:
+            row = json.loads(line)
+            # Results from before there were such hashes have none.
+            records.append(Record(**{"run_hash": run_hash(row["config"]), **row}))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ResultsError(f"{file}, line {number} is no record: {error}") from None
     return file.parent, records
 
@@ -193,14 +211,14 @@ def find_results(out: Path, experiment: str, hashes: Set[str]) -> Path | None:
     Args:
         out: the folder that holds all results.
         experiment: its name.
-        hashes: `experiment_hash` of the arms.
+        hashes: `run_hash` of the arms.
     """
     for directory in sorted((out / experiment).glob("*/"), reverse=True):
         try:
             records = read_records(directory)[1]
         except ResultsError:  # nothing there yet, or not ours
             continue
-        if {record.experiment_hash for record in records} <= hashes:
+        if {record.run_hash for record in records} <= hashes:
             return directory
     return None
 

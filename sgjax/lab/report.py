@@ -61,6 +61,7 @@ def _provenance(summary: Summary) -> dict[str, str]:
         "commit": first.git_sha or "not run from a checkout",
         "versions": ", ".join(f"{name} {version}" for name, version in first.versions.items()),
         "timed runs": f"{len(summary.records)}, from {first.started} to {last.started}",
+        "hash of what decides results": first.run_hash,
         "config hashes": ", ".join(dict.fromkeys(r.config_hash for r in summary.records)),
     }
 

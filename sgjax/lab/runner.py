@@ -22,15 +22,17 @@ from sgjax.lab.bar import Bar
 from sgjax.lab.cluster import Cluster
 from sgjax.lab.config import Experiment
 from sgjax.lab.metrics import measure
-from sgjax.lab.provenance import digest, git_sha, versions
-from sgjax.lab.records import Record, RecordWriter, find_results, read_records
+from sgjax.lab.provenance import digest, git_sha, run_hash, versions
+from sgjax.lab.records import Asked, Record, RecordWriter
 from sgjax.lab.reference import Arm
+from sgjax.lab.resume import Case, open_results, recorded, take_up
 from sgjax.lab.workloads import LabEngine, Ran, Task
 from sgjax.theory.bound import HitRateBound, hit_rate_bound
 
 BuildEngine = Callable[[dict[str, Any]], LabEngine]
 """Build an engine from its settings."""
 
+NOTHING = Asked()
 RETRIES = 2
 """How often a timed run is made again because the engine compiled something meanwhile."""
 
@@ -60,16 +62,6 @@ class Finished:
     failures: tuple[Failure, ...]
 
 
-@dataclass(frozen=True)
-class Case:
-    """One timed run: which variant on which workload, for the how manieth time."""
-
-    workload: str
-    variant: str
-    seed: int
-    repeat: int
-
-
 def run_experiment(
     arms: Sequence[Experiment],
     out: Path,
@@ -77,6 +69,7 @@ def run_experiment(
     console: Console,
     resume: bool = False,
     title: str = "",
+    asked: Asked = NOTHING,
 ) -> Finished:
     """Run all variants of an experiment, arm by arm, and write their records.
 
@@ -86,8 +79,9 @@ def run_experiment(
         build_engine: builds an engine for a variant.
         console: where the progress bar is drawn.
         resume: go on in the newest results folder of the same arms, if there is one; what it
-            holds is not run again.
+            holds is not run again, and is judged and shown as they now say.
         title: stands before the progress.
+        asked: what the command line asked of the file, for the records.
 
     Returns:
         Where the records are. Ctrl-C ends the run early, an error only its arm; the records so
@@ -98,9 +92,9 @@ def run_experiment(
         ResultsError: the results cannot be written, or another run writes to them.
     """
     loaded, failures = _load(arms)
-    with _open_results(arms, out, resume) as writer, Bar(console, title) as bar:
-        done = _cases_done(writer.directory) if writer.num_records else set()
-        runs = [_Run(arm, tasks, build_engine, writer, bar, done) for arm, tasks in loaded]
+    with open_results(arms, out, resume) as writer, Bar(console, title) as bar:
+        done = take_up(writer, arms)
+        runs = [_Run(arm, tasks, build_engine, writer, bar, done, asked) for arm, tasks in loaded]
         bar.expect(sum(run.num_programs() for run in runs))
         interrupted = False
         try:
@@ -159,24 +153,6 @@ def _load_task(arm: Experiment, name: str, seed: int) -> Task:
     return task
 
 
-def _open_results(arms: Sequence[Experiment], out: Path, resume: bool) -> RecordWriter:
-    name = arms[0].name
-    if resume:
-        hashes = {digest(dataclasses.asdict(arm)) for arm in arms}
-        found = find_results(out, name, hashes)
-        if found is not None:
-            return RecordWriter(found)
-    return RecordWriter.create(out, name)
-
-
-def _cases_done(directory: Path) -> set[tuple[str, Case]]:
-    return {
-        (r.experiment_hash, Case(r.workload, r.variant, r.seed, r.repeat))
-        for r in read_records(directory)[1]
-        if r.error is None
-    }
-
-
 class _Run:
     """One arm's run: where its engines come from and its records go."""
 
@@ -188,15 +164,17 @@ class _Run:
         writer: RecordWriter,
         bar: Bar,
         done: Set[tuple[str, Case]],
+        asked: Asked,
     ) -> None:
         self.experiment = experiment
         self.tasks = tasks
         self.build_engine = build_engine
         self.writer = writer
         self.bar = bar
-        self.resolved = dataclasses.asdict(experiment)
-        own_hash = digest(self.resolved)
-        self.done = {case for experiment_hash, case in done if experiment_hash == own_hash}
+        self.asked = asked
+        self.config = recorded(experiment)
+        self.run_hash = run_hash(self.config)
+        self.done = {case for of, case in done if of == self.run_hash}
         self.git_sha = git_sha()
         self.versions = versions()
 
@@ -301,7 +279,7 @@ class _Run:
 
     def _record(self, case: Case, info: dict[str, Any], started: str) -> Record:
         """Return the record of a case without what was measured."""
-        config = {"experiment": self.resolved, "engine": info["config"]}
+        config = {**self.config, "engine": info["config"]}
         return Record(
             experiment=self.experiment.name,
             claim=self.experiment.claim,
@@ -321,6 +299,9 @@ class _Run:
             wall_s=0.0,
             answers_digest="",
             metrics={},
+            run_hash=self.run_hash,
+            quick=self.asked.quick,
+            overrides=list(self.asked.overrides),
         )
 
 

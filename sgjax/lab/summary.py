@@ -4,18 +4,24 @@ Imports the lab. The terminal's table, the figure and the report all show the sa
 arm.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import get_args
 
 from sgjax.errors import ResultsError
 from sgjax.lab.agreement import OVERALL, Ours, judge_agreement
 from sgjax.lab.config import ANSWERS, Experiment, parse_experiment
 from sgjax.lab.expect import Lookup, Name, Value, Verdict, judge, parse_expectation
-from sgjax.lab.metrics import METRICS
-from sgjax.lab.records import Record
+from sgjax.lab.overrides import Override, override
+from sgjax.lab.records import Record, read_records
 from sgjax.lab.reference import Arm
+from sgjax.lab.remarks import consistent, digests, remarks
+from sgjax.lab.shown import Shown, read_shown
+
+NOT_CHANGED: Mapping[str, Shown] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -96,28 +102,58 @@ class Summary:
         return values
 
 
-def summarise_arms(records: Sequence[Record]) -> tuple[Summary, ...]:
+def read_arms(path: Path, overrides: Sequence[Override] = ()) -> tuple[Path, tuple[Summary, ...]]:
+    """Read and summarise a results folder, judged and shown as its file last said.
+
+    Args:
+        path: the folder, or its results.jsonl.
+        overrides: dotted keys of the experiment, to show the results otherwise.
+
+    Returns:
+        The folder, and what `summarise_arms` gives.
+
+    Raises:
+        ResultsError: there are no records, they cannot be read, or are of different experiments.
+        ConfigError: an override is not valid.
+    """
+    directory, records = read_records(path)
+    return directory, summarise_arms(records, read_shown(directory), overrides)
+
+
+def summarise_arms(
+    records: Sequence[Record],
+    shown: Mapping[str, Shown] = NOT_CHANGED,
+    overrides: Sequence[Override] = (),
+) -> tuple[Summary, ...]:
     """Summarise the records of one run, arm by arm, the simulated first.
+
+    Args:
+        records: of one experiment.
+        shown: by `run_hash`, how they are judged and shown if not as they say.
+        overrides: dotted keys of the experiment that change this again.
 
     Raises:
         ResultsError: the records are of different experiments.
+        ConfigError: an override is not valid.
     """
     arms = [[r for r in records if r.arm == arm] for arm in get_args(Arm)]
-    summaries = tuple(summarise(arm) for arm in arms if arm)
+    summaries = tuple(summarise(arm, shown, overrides) for arm in arms if arm)
     if len({summary.experiment.name for summary in summaries}) != 1:
         raise ResultsError("the records are of different experiments; draw them one by one")
     return summaries
 
 
-def summarise(records: Sequence[Record]) -> Summary:
-    """Summarise the records of one arm.
-
-    Raises:
-        ResultsError: the records are of different experiments or arms.
-    """
+def summarise(
+    records: Sequence[Record],
+    shown: Mapping[str, Shown] = NOT_CHANGED,
+    overrides: Sequence[Override] = (),
+) -> Summary:
+    """Summarise the records of one arm; see `summarise_arms`."""
     if len({(r.experiment, r.arm) for r in records}) != 1:
         raise ResultsError("the records are of different experiments; draw them one by one")
-    experiment = parse_experiment(records[0].config["experiment"], "results")
+    as_run, changed = records[0].config["experiment"], shown.get(records[0].run_hash)
+    now = {**as_run, **(changed.keys if changed else {})}
+    experiment = parse_experiment(override(now, overrides), "results")
     runs: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         runs.setdefault((record.workload, record.variant), []).append(record)
@@ -137,7 +173,7 @@ def summarise(records: Sequence[Record]) -> Summary:
         tuple(records),
         stats,
         verdicts,
-        (*_remarks(experiment, done), *_remark_on_failures(runs), *_remark_on_commits(records)),
+        tuple(remarks(experiment, as_run, changed, records)),
     )
     overall += _agreement(summary)
     return replace(summary, verdicts={**verdicts, OVERALL: tuple(overall)}) if overall else summary
@@ -198,57 +234,6 @@ def _answers(variant: str, records: list[Record]) -> str | None:
     """Return one text for a variant's answers; runs that disagree equal nothing."""
     if not records:
         return None
-    if not _consistent(records):
+    if not consistent(records):
         return f"{variant}'s runs disagree"
-    return "+".join(digest for _, digest in _digests(records))
-
-
-def _consistent(records: list[Record]) -> bool:
-    return len(_digests(records)) == len({r.seed for r in records})
-
-
-def _digests(records: list[Record]) -> list[tuple[int, str]]:
-    return sorted({(r.seed, r.answers_digest) for r in records})
-
-
-def _remarks(experiment: Experiment, runs: dict[tuple[str, str], list[Record]]) -> Iterable[str]:
-    planned = experiment.repeats * len(experiment.seeds)
-    for workload in experiment.workloads:
-        for variant in experiment.variants:
-            group = runs.get((workload, variant), [])
-            if len(group) < planned:
-                yield f"{workload}, {variant}: {len(group)} of {planned} timed runs were made."
-            compiled = sum(1 for r in group if r.metrics.get("compilations"))
-            if compiled:
-                yield (
-                    f"{workload}, {variant}: {compiled} of {len(group)} timed runs compiled "
-                    "programs; their times include it."
-                )
-            if group and not _consistent(group):
-                yield f"{workload}, {variant}: answers differ between runs of one seed."
-        yield from _remark_on_known_prompts(
-            workload, [r for (name, _), group in runs.items() if name == workload for r in group]
-        )
-
-
-def _remark_on_known_prompts(workload: str, records: list[Record]) -> Iterable[str]:
-    name = "reachable_cache_hit_rate"
-    records = [r for r in records if name in r.metrics]
-    if any(r.metrics[name] < r.metrics["optimal_cache_hit_rate"] for r in records):
-        reachable = METRICS[name].show(max(r.metrics[name] for r in records))
-        yield (
-            f"{workload}: some prompts are known in full, and the last token of each is computed: "
-            f"{reachable} % is the highest hit rate that can be reached."
-        )
-
-
-def _remark_on_failures(runs: dict[tuple[str, str], list[Record]]) -> Iterable[str]:
-    for (workload, variant), records in runs.items():
-        if records[-1].error is not None:
-            yield f"{workload}, {variant} could not run here: {records[-1].error}"
-
-
-def _remark_on_commits(records: Sequence[Record]) -> Iterable[str]:
-    commits = dict.fromkeys(record.git_sha or "no checkout" for record in records)
-    if len(commits) > 1:
-        yield f"The runs are of different versions of the code: {', '.join(commits)}."
+    return "+".join(digest for _, digest in digests(records))

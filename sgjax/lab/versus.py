@@ -12,8 +12,7 @@ from rich.table import Table
 
 from sgjax.errors import ResultsError
 from sgjax.lab.metrics import METRICS
-from sgjax.lab.records import read_records
-from sgjax.lab.summary import Stat, Summary, summarise_arms
+from sgjax.lab.summary import Stat, Summary, read_arms
 from sgjax.lab.table import show_stat
 
 
@@ -53,9 +52,7 @@ def print_comparison(paths: Sequence[Path], console: Console) -> None:
     Raises:
         ResultsError: one cannot be read, or they have no variant on a workload in common.
     """
-    first, second = (
-        {arm.arm: arm for arm in summarise_arms(read_records(path)[1])} for path in paths
-    )
+    first, second = ({arm.arm: arm for arm in read_arms(path)[1]} for path in paths)
     printed = 0
     for name in (arm for arm in first if arm in second):
         for workload in first[name].workloads:

@@ -1,5 +1,6 @@
 """Runs that were stopped, killed or run twice at once, and runs in more than one arm."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -11,8 +12,10 @@ from rich.console import Console
 
 from sgjax.errors import ConfigError, ProgramError, ResultsError
 from sgjax.lab.config import load_experiment
+from sgjax.lab.plot import redraw
 from sgjax.lab.records import RESULTS, RecordWriter, read_records
 from sgjax.lab.runner import run_experiment
+from sgjax.lab.summary import read_arms
 from sgjax.lab.workloads import DataSource
 from tests.lab.fake_engine import FakeEngine
 
@@ -110,6 +113,89 @@ def test_another_experiment_of_the_name_is_not_resumed(experiment, run):
     second = run(replace(experiment, seeds=(5,)))
     assert second.directory != first.directory
     assert len(cases(second.directory)) == 6
+
+
+@pytest.fixture
+def shown(tmp_path):
+    """What a reader sees of a folder: verdicts by expectation, remarks, the report."""
+
+    def shown(directory):
+        with open(tmp_path / "shown.txt", "w") as file:
+            redraw(directory, Console(file=file, width=200))
+        _, [arm] = read_arms(directory)
+        verdicts = {v.source: v.holds for of in arm.verdicts.values() for v in of}
+        return verdicts, arm.remarks, (directory / "report.html").read_text()
+
+    return shown
+
+
+def test_a_changed_expectation_is_judged_on_the_rows_there_are_and_nothing_runs(
+    experiment, run, shown
+):
+    fails = "full.cache_hit_rate < no_cache.cache_hit_rate"
+    directory = run(experiment).directory
+    rows = (directory / RESULTS).read_text()
+    run.engines.clear()
+    changed = replace(experiment, expect=(fails,), claim="another claim")
+    again = run(changed)
+    assert (again.directory, run.engines) == (directory, [])
+    assert (
+        directory / RESULTS
+    ).read_text() == rows  # rows say what was expected when they were made
+    verdicts, remarks, report = shown(directory)
+    assert verdicts == {fails: False}
+    assert "another claim" in report
+    [remark] = [remark for remark in remarks if "older than claim, expect of the file" in remark]
+    assert f"no longer expected: {experiment.expect[0]}" in remark
+    assert f"expected since: {fails}" in remark
+
+
+def test_a_file_that_is_as_it_was_judges_as_it_did(experiment, run, shown):
+    directory = run(experiment).directory
+    before = shown(directory)
+    run(replace(experiment, expect=()))
+    assert shown(directory)[0] == {}
+    run(experiment)
+    assert shown(directory) == before
+
+
+def test_what_is_missing_runs_under_the_new_expectation_and_is_judged_with_the_rest(
+    experiment, run, shown
+):
+    directory = run(experiment, build=Stops).directory
+    expected = "full.cache_hit_rate > 0"
+    assert run(replace(experiment, expect=(expected,))).directory == directory
+    assert len(cases(directory)) == 6
+    assert shown(directory)[0] == {expected: True}
+
+
+@pytest.mark.parametrize(
+    "change", [{"seeds": (5,)}, {"repeats": 3}, {"warmup": 3}, {"base": {"page_size": 4}}]
+)
+def test_whatever_decides_results_begins_a_new_folder(experiment, run, change):
+    assert run(experiment).directory != run(replace(experiment, **change)).directory
+
+
+def test_a_file_of_the_users_that_changed_begins_a_new_folder(experiment, run, tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text("# one")
+    own = {"policy": {"type": "python", "file": str(mine), "function": "Mine"}}
+    experiment = replace(experiment, variants={**experiment.variants, "fcfs": own})
+    first = run(experiment).directory
+    assert run(experiment).directory == first
+    mine.write_text("# another")
+    assert run(experiment).directory != first
+
+
+def test_results_from_before_there_were_run_hashes_are_resumed_and_drawn(experiment, run, shown):
+    directory = run(experiment).directory
+    lines = [json.loads(line) for line in (directory / RESULTS).read_text().splitlines()]
+    for line in lines:
+        del line["run_hash"], line["quick"], line["overrides"], line["config"]["files"]
+    (directory / RESULTS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run.engines.clear()
+    assert (run(experiment).directory, run.engines) == (directory, [])
+    assert shown(directory)[0]
 
 
 def test_without_resume_every_run_has_a_folder_of_its_own(experiment, run):
