@@ -137,8 +137,10 @@ def _minutes(spent_s: float, budget_s: float | None) -> str:
 
 
 def _print_table(entries: Sequence[Entry], spent: str, console: Console) -> None:
-    table = Table("experiment", "claim", "minutes", title=f"All in {spent}", title_justify="left")
+    table = Table(
+        "experiment", "claim", "form", "minutes", title=f"All in {spent}", title_justify="left"
+    )
     for entry in entries:
         word = f"[{COLOURS[entry.word]}]{entry.word}[/]"
-        table.add_row(entry.name, word, f"{entry.wall_s / 60:.1f}")
+        table.add_row(entry.name, word, entry.form, f"{entry.wall_s / 60:.1f}")
     console.print(table)

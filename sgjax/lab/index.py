@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sgjax.lab.expect import Verdict
+from sgjax.lab.made import FULL, Made, made, short_commit
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.provenance import git_sha
 from sgjax.lab.records import write_atomically
@@ -41,6 +42,17 @@ class Entry:
     reasons: tuple[str, ...]
     wall_s: float
     crash: str = ""
+
+    @property
+    def made(self) -> Made | None:
+        """Return how its results came about; None where there are none."""
+        records = [record for arm in self.arms for record in arm.records]
+        return made(records) if records else None
+
+    @property
+    def form(self) -> str:
+        """Return in which form it was run; empty where it was not."""
+        return self.made.form if self.made else ""
 
     @property
     def word(self) -> str:
@@ -115,22 +127,19 @@ def write_index(out: Path, entries: Sequence[Entry]) -> Path:
     page = template("index.html.jinja").render(
         entries=entries,
         counts=Counter(entry.word for entry in entries),
+        in_full=Counter(entry.word for entry in entries if entry.form == FULL),
+        full=FULL,
         words=WORDS,
         figures=figures,
         links=links,
         paper_rows=paper_rows,
         show_stat=show_stat,
         metrics=METRICS,
-        commit=_commit(),
+        commit=short_commit(git_sha()),
         wall_s=sum(entry.wall_s for entry in entries),
     )
     write_atomically(out / INDEX, page.encode())
     return out / INDEX
-
-
-def _commit() -> str:
-    sha, plus, changes = (git_sha() or "").partition("+")
-    return f"commit {sha[:12]}{plus}{changes}" if sha else "not run from a checkout"
 
 
 def _verdicts(arm: Summary) -> list[Verdict]:

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from sgjax.errors import ConfigError
 from sgjax.lab.figures.draw import draw
+from sgjax.lab.made import made
 from sgjax.lab.overrides import parse_override
 from sgjax.lab.records import write_atomically
 from sgjax.lab.report import render_report
@@ -41,6 +42,8 @@ def redraw(path: Path, console: Console, overrides: Sequence[str] = ()) -> list[
     directory, arms = read_arms(path, shown)
     for arm in arms:
         print_summary(arm, console)
+    words = made([record for arm in arms for record in arm.records]).words
+    console.print(" · ".join(words), style="dim", highlight=False)
     return write_figures(directory, arms)
 
 

@@ -7,6 +7,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from sgjax.lab.made import FULL, made
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.summary import Summary
 from sgjax.lab.table import show_stat
@@ -23,6 +24,8 @@ def render_report(arms: Sequence[Summary], svg: str) -> str:
         name=arms[0].experiment.name,
         claim=arms[0].experiment.claim,
         arms=arms,
+        made=made([record for arm in arms for record in arm.records]),
+        full=FULL,
         metrics=METRICS,
         show_stat=show_stat,
         figure=inline_svg(svg),

@@ -13,7 +13,7 @@ from sgjax.lab.records import RESULTS, Record, read_records
 
 SAID = (
     "experiment", "arm", "workload", "variant", "seed", "repeat", "executor", "device", "model",
-    "dtype", "git_sha", "started", "wall_s", "answers_digest", "error",
+    "dtype", "quick", "run_hash", "git_sha", "started", "wall_s", "answers_digest", "error",
 )  # fmt: skip
 """What every row says of its run, before settings and metrics."""
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sgjax.errors import ResultsError
+from sgjax.lab.made import made
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.summary import Stat, Summary, read_arms
 from sgjax.lab.table import show_stat
@@ -65,6 +66,9 @@ def print_comparison(paths: Sequence[Path], console: Console) -> None:
             f"{paths[0]} and {paths[1]} have no variant on a workload in common; compare two runs "
             "of an experiment"
         )
+    for path, arms in zip(paths, (first, second), strict=True):
+        records = [record for arm in arms.values() for record in arm.records]
+        console.print(f"{path}: {' · '.join(made(records).words)}", style="dim", highlight=False)
     console.print("* apart by more than the runs of either spread", highlight=False)
 
 

@@ -5,7 +5,7 @@ import random
 
 from sgjax.lab.config import parse_experiment
 from sgjax.lab.metrics import METRICS
-from sgjax.lab.provenance import digest
+from sgjax.lab.provenance import digest, run_hash
 from sgjax.lab.records import Record
 from sgjax.lab.summary import summarise_arms
 
@@ -41,7 +41,8 @@ def made_up(data, executors=("sim", "cpu"), spread=0.1, seed=0):
                         experiment=experiment.name, claim=experiment.claim, workload=workload,
                         variant=variant, seed=run_seed, repeat=0, executor=executor,
                         device="a device", model="a-model", dtype="float32", config=config,
-                        config_hash=digest(config), git_sha="abc", versions={"python": "3"},
+                        config_hash=digest(config), run_hash=run_hash(config), git_sha="abc",
+                        versions={"python": "3"},
                         started="2026-01-01T00:00:00+00:00", wall_s=1.0, answers_digest="a",
                         metrics={
                             name: _near(name, value * factor * rng.uniform(1 - spread, 1 + spread))
