@@ -17,7 +17,7 @@ from sgjax.errors import ConfigError
 
 T = TypeVar("T")
 
-FORBID_EXTRA = ConfigDict(extra="forbid", strict=False)
+FORBID_EXTRA = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
 """Set as `__pydantic_config__` on every dataclass that YAML may fill."""
 
 

@@ -141,6 +141,10 @@ class RandomizedSpec:
     type: Literal["randomized"] = "randomized"
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ConfigError(f"seed={self.seed} is negative; allowed: 0 or more")
+
 
 @dataclass(frozen=True)
 class TlruSpec:

@@ -300,6 +300,11 @@ def _check(experiment: Experiment, where: str) -> None:
             raise ConfigError(
                 f"{where}: {name}={getattr(experiment, name)} is not allowed; it must be >= {least}"
             )
+    if min(experiment.seeds) < 0 or len(set(experiment.seeds)) < len(experiment.seeds):
+        raise ConfigError(
+            f"{where}: seeds={list(experiment.seeds)} is not allowed; give different numbers, each "
+            "0 or more"
+        )
     if not experiment.name or Path(experiment.name).name != experiment.name:
         raise ConfigError(f"{where}: name={experiment.name!r} must be usable as a folder's name")
     if not experiment.figure.panels:

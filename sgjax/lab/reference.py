@@ -46,6 +46,13 @@ class Agreement:
     bars_within: float = 0.25
     bars_share: float = 0.60
 
+    def __post_init__(self) -> None:
+        for name in ("mean_within", "bars_within", "bars_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} is not allowed; it must be a share in [0, 1]"
+                )
+
 
 @dataclass(frozen=True)
 class Reference:

@@ -54,6 +54,10 @@ class RandomSpec:
     seed: int = 0
     anew: bool = False
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ConfigError(f"seed={self.seed} is negative; allowed: 0 or more")
+
 
 @dataclass(frozen=True)
 class LpmSpec:
@@ -121,6 +125,9 @@ class VtcSpec:
     type: Literal["vtc"] = "vtc"
     output_weight: float = 2.0
 
+    def __post_init__(self) -> None:
+        _check_weight(self.output_weight)
+
 
 @dataclass(frozen=True)
 class DlpmSpec:
@@ -134,6 +141,12 @@ class DlpmSpec:
     def __post_init__(self) -> None:
         if self.quantum < 1:
             raise ConfigError(f"quantum={self.quantum} is not allowed; it must be >= 1")
+        _check_weight(self.output_weight)
+
+
+def _check_weight(output_weight: float) -> None:
+    if output_weight < 0:
+        raise ConfigError(f"output_weight={output_weight} is negative; allowed: 0 or more")
 
 
 PolicySpec = Annotated[

@@ -36,6 +36,10 @@ class RandomRouterSpec:
     type: Literal["random"] = "random"
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ConfigError(f"seed={self.seed} is negative; allowed: 0 or more")
+
 
 @dataclass(frozen=True)
 class CacheAwareSpec:

@@ -4,6 +4,7 @@ HOST. Imports errors, typed and shipped. The YAML files give a public source for
 has one; the others are free and are marked so there.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
@@ -46,8 +47,11 @@ class Hardware:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type is float and value < 0:
-                raise ConfigError(f"hardware: {field.name}={value} is negative")
+            if field.type is float and not 0 <= value < math.inf:
+                raise ConfigError(f"hardware: {field.name}={value}; it must be 0 or more")
+        for name in ("memory_bytes", "matmul_flops", "memory_bytes_per_s", "link_bytes_per_s"):
+            if not getattr(self, name):
+                raise ConfigError(f"hardware: {name}=0; it must be above 0")
         for name in ("usable_memory", "matmul_efficiency", "memory_efficiency"):
             if not 0 < getattr(self, name) <= 1:
                 raise ConfigError(f"hardware: {name}={getattr(self, name)}; it must be in (0, 1]")
