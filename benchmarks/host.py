@@ -20,6 +20,7 @@ from sgjax.schedule import (
     PageKeeper,
     PolicySpec,
     Scheduler,
+    Strategies,
     build_policy,
     build_siblings,
 )
@@ -38,11 +39,13 @@ def make(policy: PolicySpec, waiting: int, cached: int) -> tuple[Scheduler, SimE
     executor = SimExecutor(hashed_tokens(250), linear_cost(STEP_S, 0.0))
     scheduler = Scheduler(
         pages=PageKeeper(pool, build_cache(TreeSpec(), LruSpec(), pool)),
-        policy=build_policy(policy),
-        siblings=build_siblings(DeferSpec()),
-        composition=Mixed(),
-        growth=AdaptiveGrowth(0.0, 0.0, 600),
-        retract=LeastProgress(),
+        strategies=Strategies(
+            policy=build_policy(policy),
+            siblings=build_siblings(DeferSpec()),
+            composition=Mixed(),
+            growth=AdaptiveGrowth(0.0, 0.0, 600),
+            retract=LeastProgress(),
+        ),
         tokenizer=ByteTokenizer(),
         limits=Limits(RUNNING, 4096, 16, 100_000),
         seed=0,

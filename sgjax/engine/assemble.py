@@ -16,13 +16,13 @@ from sgjax.schedule import (
     Limits,
     PageKeeper,
     Scheduler,
+    Strategies,
     build_composition,
     build_growth,
     build_look,
     build_policy,
     build_siblings,
 )
-from sgjax.schedule.scheduler import NO_JUMP, OPEN
 from sgjax.tokens.base import Tokenizer
 from sgjax.types import MAX_TOP_LOGPROBS
 
@@ -44,8 +44,8 @@ def build_scheduler(
     tokenizer: Tokenizer,
     vocab_size: int,
     now: Callable[[], float],
-    jump: JumpMode = NO_JUMP,
-    entrance: Entrance = OPEN,
+    jump: JumpMode,
+    entrance: Entrance,
     logprobs: bool = True,
     top_logprobs: int = MAX_TOP_LOGPROBS,
 ) -> Scheduler:
@@ -64,11 +64,16 @@ def build_scheduler(
     assert config.max_context_len is not None
     return Scheduler(
         pages=pages,
-        policy=build_policy(config.policy),
-        siblings=build_siblings(config.siblings),
-        composition=build_composition(config.composition),
-        growth=build_growth(config.growth),
-        retract=LeastProgress(),
+        strategies=Strategies(
+            policy=build_policy(config.policy),
+            siblings=build_siblings(config.siblings),
+            composition=build_composition(config.composition),
+            growth=build_growth(config.growth),
+            retract=LeastProgress(),
+            jump=jump,
+            look=build_look(config.admission),
+            entrance=entrance,
+        ),
         tokenizer=tokenizer,
         limits=Limits(
             config.max_running,
@@ -82,9 +87,6 @@ def build_scheduler(
         seed=config.seed,
         now=now,
         debug_checks=config.debug_checks,
-        jump=jump,
-        look=build_look(config.admission),
-        entrance=entrance,
     )
 
 

@@ -59,6 +59,7 @@ from sgjax.schedule import (
     Scheduler,
     build_siblings,
 )
+from sgjax.schedule.entrance import Open
 from sgjax.tokens.base import Tokenizer
 
 
@@ -172,7 +173,9 @@ def build(config: EngineConfig) -> Parts:
     if config.warmup == "full":
         executor.warm_up()
     jump = build_jump(config.grammar.jump, model.tokenizer)
-    scheduler = build_scheduler(config, pages, model.tokenizer, valid_vocab, executor.now, jump)
+    scheduler = build_scheduler(
+        config, pages, model.tokenizer, valid_vocab, executor.now, jump, Open()
+    )
     kernels = load_kernels(config.grammar.kernels, default_cache_dir() / "native")
     grammars = GrammarCache(
         GrammarCompiler(model.tokenizer, model.config.vocab_size, kernels, config.grammar),

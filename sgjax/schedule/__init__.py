@@ -24,6 +24,7 @@ from sgjax.schedule.spec import (
     build_siblings,
 )
 from sgjax.schedule.stats import SchedulerStats
+from sgjax.schedule.strategies import Strategies
 from sgjax.schedule.waiting import WaitingQueue
 from sgjax.schedule.watch import Watcher
 
@@ -51,6 +52,7 @@ __all__ = [
     "Siblings",
     "SiblingsSpec",
     "StepOutput",
+    "Strategies",
     "WaitingQueue",
     "Watcher",
     "build_composition",

@@ -1,6 +1,6 @@
 """Admission: the requests that are not running, wherever they wait, and who of them is let in.
 
-Imports errors, the queue, hints, siblings, policies, growth, pages, composition and its neighbours.
+Imports errors, the queue, hints, siblings, strategies, pages, composition and its neighbours.
 The ways of a request::
 
     come --> [held by its hint] --> [entrance] --> queue --admit--> running
@@ -9,37 +9,17 @@ The ways of a request::
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sgjax.errors import ConfigError
 from sgjax.schedule.checks import Limits
 from sgjax.schedule.composition import Draft
-from sgjax.schedule.entrance import Entrance
-from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.hints import Hints
 from sgjax.schedule.pages import PageKeeper
-from sgjax.schedule.policies import Policy
 from sgjax.schedule.sequence import Sequence
-from sgjax.schedule.siblings import Deferred, Siblings
+from sgjax.schedule.siblings import Deferred
 from sgjax.schedule.stats import SchedulerStats
+from sgjax.schedule.strategies import Strategies
 from sgjax.schedule.waiting import WaitingQueue
-
-
-@dataclass(frozen=True)
-class Look:
-    """How the queue is looked at.
-
-    Attributes:
-        passes_over: whether who comes after a request that does not fit may go first.
-        matches_all: whether all who wait are matched, and so touched, before anybody is let in, and
-            nothing is evicted before the prefixes of all who are let in are pinned.
-        joins_at_end: whether whoever comes to the queue takes its end, and not the place of its
-            arrival, although it was held back, or ran before.
-    """
-
-    passes_over: bool = False
-    matches_all: bool = False
-    joins_at_end: bool = False
 
 
 class Admission:
@@ -47,11 +27,7 @@ class Admission:
 
     Args:
         pages: pool and prefix cache.
-        policy: orders the queue.
-        siblings: what to do about prefixes that are being computed.
-        growth: estimate of what the running will still need.
-        look: how the queue is looked at.
-        entrance: what requests pass before the queue.
+        strategies: of the scheduler.
         limits: sizes of a step.
         stats: counters.
         now: clock in seconds.
@@ -66,26 +42,23 @@ class Admission:
     def __init__(
         self,
         pages: PageKeeper,
-        policy: Policy,
-        siblings: Siblings,
-        growth: AdaptiveGrowth,
-        look: Look,
-        entrance: Entrance,
+        strategies: Strategies,
         limits: Limits,
         stats: SchedulerStats,
         now: Callable[[], float],
     ) -> None:
-        if look.matches_all and siblings.shares_planned:
+        policy, look = strategies.policy, strategies.look
+        if look.matches_all and strategies.siblings.shares_planned:
             raise ConfigError(
                 "admission: with matches_all=true nobody has new pages before all newcomers are "
                 "chosen, but siblings 'share_planned' shares them; use siblings 'admit' or 'defer'"
             )
         self._pages = pages
         self._policy = policy
-        self._siblings = siblings
-        self._growth = growth
+        self._siblings = strategies.siblings
+        self._growth = strategies.growth
         self._look = look
-        self._entrance = entrance
+        self._entrance = strategies.entrance
         self._limits = limits
         self._stats = stats
         self._now = now

@@ -1,4 +1,4 @@
-"""What steps' outputs tell of sequences: log-probabilities, the Completion, what went wrong.
+"""What steps' outputs tell of sequences: log-probabilities, news, the Completion, what went wrong.
 
 Imports types, errors, plan and sequence.
 """
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sgjax.errors import OutOfPages, SgjaxError
 from sgjax.schedule.plan import PlanRow, StepOutput
 from sgjax.schedule.sequence import Sequence
-from sgjax.types import Completion, FinishKind, FinishReason, TokenLogprob
+from sgjax.types import Completion, Delta, FinishKind, FinishReason, TokenLogprob
 
 
 def take_logprob(seq: Sequence, token: int, out: StepOutput, index: int) -> None:
@@ -33,6 +33,21 @@ def take_prompt_logprobs(row: PlanRow, out: StepOutput, offset: int) -> int:
         token = seq.request.tokens[index]
         seq.input_logprobs.append(TokenLogprob(float(out.target_logprob[at]), token, top))
     return offset + len(row.targets)
+
+
+def news(seq: Sequence) -> Delta:
+    """Return what the listener of a running sequence has not heard of its output yet."""
+    assert seq.output is not None
+    start, seq.delivered = seq.delivered, seq.num_output
+    token_ids = tuple(seq.tokens.view(seq.num_prompt + start).tolist())
+    return Delta(seq.request.id, seq.output.take(), token_ids, start=start)
+
+
+def last_news(seq: Sequence, completion: Completion) -> Delta:
+    """Return what the listener of an ended sequence has not heard yet."""
+    rest = seq.output.take() if seq.output is not None else ""
+    token_ids = completion.output_ids[seq.delivered :]
+    return Delta(seq.request.id, rest, token_ids, completion, seq.delivered)
 
 
 def build_completion(seq: Sequence, reason: FinishReason, now_s: float) -> Completion:

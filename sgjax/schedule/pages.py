@@ -40,6 +40,11 @@ class PageKeeper:
         return (self.pool.num_pages - 1) * self.pool.page_size  # but for the scratch page
 
     @property
+    def num_used(self) -> int:
+        """Return the pages that are not free."""
+        return self.pool.num_pages - self.pool.num_free
+
+    @property
     def room_tokens(self) -> int:
         """Return the tokens that would fit if everything evictable were evicted."""
         return (self.pool.num_free + self.cache.num_evictable) * self.pool.page_size
@@ -130,6 +135,7 @@ class PageKeeper:
         seq.node = None
         seq.pages.truncate(0)
         seq.shared = seq.num_computed = 0
+        seq.is_decoding = False
 
     def truncate(self, seq: Sequence, num_tokens: int) -> None:
         """Drop a running sequence's tokens from index `num_tokens` on, and their K/V.

@@ -1,7 +1,7 @@
 """The Scheduler: which sequences run, in which order, on which pages.
 
-Imports types, tokens, cache, fsm and its neighbours; no jax. One thread owns it. It plans a step,
-an executor runs it, it commits what came back::
+Imports types, tokens, fsm and its neighbours; no jax. One thread owns it. It plans a step, an
+executor runs it, it commits what came back::
 
     waiting --admit--> running (extending -> decoding) --finish--> gone
        ^                  |
@@ -15,17 +15,16 @@ from collections.abc import Callable
 
 from sgjax.errors import ConfigError, RequestAborted, SgjaxError
 from sgjax.fsm.grammar import Grammar
-from sgjax.fsm.jump import JumpMode, NoJump
-from sgjax.schedule import ahead
-from sgjax.schedule.admission import Admission, Look
+from sgjax.schedule.admission import Admission
+from sgjax.schedule.ahead import Ahead
 from sgjax.schedule.checks import Limits, check_request, prompt_keys
-from sgjax.schedule.composition import Composition, Draft
+from sgjax.schedule.composition import Draft
 from sgjax.schedule.constrain import Constrainer, check_constraint
-from sgjax.schedule.entrance import Entrance, Open
-from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.guess import add_guesses, confirmed
 from sgjax.schedule.outcome import (
     build_completion,
+    last_news,
+    news,
     no_distribution,
     out_of_pages,
     take_logprob,
@@ -33,17 +32,14 @@ from sgjax.schedule.outcome import (
 )
 from sgjax.schedule.pages import PageKeeper
 from sgjax.schedule.plan import Plan, PlanRow, StepOutput
-from sgjax.schedule.policies import Policy, mix
-from sgjax.schedule.retract import RetractRule
+from sgjax.schedule.policies import mix
 from sgjax.schedule.sequence import Sequence
-from sgjax.schedule.siblings import Siblings
 from sgjax.schedule.stats import SchedulerStats
+from sgjax.schedule.strategies import Strategies
 from sgjax.schedule.watch import Watcher
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.detokenize import OutputText
 from sgjax.types import Delta, FinishKind, FinishReason, Request, Wants
-
-NO_JUMP, IN_ORDER, OPEN = NoJump(), Look(), Open()  # they have no state
 
 
 class Scheduler:
@@ -51,44 +47,30 @@ class Scheduler:
 
     Args:
         pages: pool and prefix cache.
-        policy: orders the waiting.
-        siblings: what to do about prefixes that are being computed.
-        composition: what a step is made of.
-        growth: estimate of what the running will still need.
-        retract: picks whom to send back when pages run out.
+        strategies: how it decides.
         tokenizer: for texts and stop tests.
         limits: sizes of a step and of a sequence.
         seed: for requests without a seed of their own.
         now: clock in seconds (the executor's: virtual in simulation).
         debug_checks: verify the page invariant after every step.
-        jump: what happens where a constraint forces text.
-        look: how admission looks at the queue.
-        entrance: what requests pass before they wait.
     """
 
     def __init__(
         self,
         pages: PageKeeper,
-        policy: Policy,
-        siblings: Siblings,
-        composition: Composition,
-        growth: AdaptiveGrowth,
-        retract: RetractRule,
+        strategies: Strategies,
         tokenizer: Tokenizer,
         limits: Limits,
         seed: int,
         now: Callable[[], float],
         debug_checks: bool = False,
-        jump: JumpMode = NO_JUMP,
-        look: Look = IN_ORDER,
-        entrance: Entrance = OPEN,
     ) -> None:
         self._pages = pages
-        self._policy = policy
-        self._shares_planned = siblings.shares_planned
-        self._composition = composition
-        self._growth = growth
-        self._retract_rule = retract
+        self._policy = strategies.policy
+        self._shares_planned = strategies.siblings.shares_planned
+        self._composition = strategies.composition
+        self._growth = strategies.growth
+        self._retract_rule = strategies.retract
         self._tokenizer = tokenizer
         self._limits = limits
         self._seed = seed
@@ -101,10 +83,9 @@ class Scheduler:
         self._arrivals = 0
         self._steps = 0
         self.stats = SchedulerStats()
-        self._constrainer = Constrainer(jump, tokenizer, pages, self.stats)
-        self._admission = Admission(
-            pages, policy, siblings, growth, look, entrance, limits, self.stats, now
-        )
+        self._constrainer = Constrainer(strategies.jump, tokenizer, pages, self.stats)
+        self._admission = Admission(pages, strategies, limits, self.stats, now)
+        self._ahead = Ahead(pages, self._composition, self._growth, limits, self.stats)
         self._hints = self._admission.hints
 
     # ---------------------------------------------------------------- requests come and go
@@ -218,8 +199,7 @@ class Scheduler:
         self._growth.step()
         rows = add_guesses(rows, self._pages, self._limits)
         num_tokens = sum(row.num_tokens for row in rows)
-        used = self._pages.pool.num_pages - self._pages.pool.num_free
-        self.stats.planned(len(rows), num_tokens, used)
+        self.stats.planned(len(rows), num_tokens, self._pages.num_used)
         plan = Plan(self._steps, tuple(rows), num_tokens)
         for watcher in self._watchers:
             watcher.planned(plan, self._now())
@@ -308,8 +288,9 @@ class Scheduler:
                 continue
             seq.num_computed = row.end - len(row.guesses)
             if row.sample:
-                if seq.first_token_s < 0:
+                if not seq.is_decoding:
                     self._offer_computed(seq)
+                    seq.is_decoding = True
                 self._append(seq, next_tokens[index], index, out)
                 if row.guesses:
                     for further in confirmed(row, self.stats):
@@ -318,9 +299,7 @@ class Scheduler:
                 self._offer_computed(seq)
             else:
                 self._finish(seq, FinishReason(FinishKind.STOP))
-        if self._debug_checks:
-            self._pages.check(self._running.values())
-        self._show(plan, 1)
+        self._committed(plan, 1)
         return self.take_events()
 
     def repeats(self, plan: Plan) -> int:
@@ -335,27 +314,17 @@ class Scheduler:
         """
         if len(plan.rows) < len(self._running):
             return 1
-        looked_for = not self._admission.is_idle(len(self._running))
-        most = self._composition.repeatable(len(plan.rows), looked_for, self._limits)
-        if most == 1:
-            return 1
-        steps = ahead.repeats(plan, self._pages, self._limits.max_context_len)
-        return steps if most is None else min(steps, most)
+        return self._ahead.repeats(plan, not self._admission.is_idle(len(self._running)))
 
     def commit_repeated(self, plan: Plan, token: int, times: int) -> None:
         """Take in `times` runs of a plan, as `repeats` allows, that gave every row `token` each."""
-        ahead.append_repeated(plan, self._pages, token, times)
-        self._composition.repeated(times - 1)
+        self._ahead.commit(plan, token, times)
         self._steps += times - 1
-        for _ in range(times - 1):
-            self._growth.step()
-        used = self._pages.pool.num_pages - self._pages.pool.num_free
-        self.stats.planned(len(plan.rows), plan.num_tokens, used, times - 1)
+        self._committed(plan, times)
+
+    def _committed(self, plan: Plan, times: int) -> None:
         if self._debug_checks:
             self._pages.check(self._running.values())
-        self._show(plan, times)
-
-    def _show(self, plan: Plan, times: int) -> None:
         for watcher in self._watchers:
             watcher.committed(plan, times, self._now())
 
@@ -366,13 +335,12 @@ class Scheduler:
 
     def _append(self, seq: Sequence, token: int, index: int, out: StepOutput) -> None:
         """Append a sampled token and end the sequence if it is time."""
-        request, text = seq.request, seq.output
-        assert text is not None
+        assert seq.output is not None
         if not 0 <= token < self._limits.vocab_size or self._constrainer.forbids(seq, token):
             self._fail(seq, no_distribution(seq, token))
             return
         seq.tokens.append(token)
-        stop = text.append(token)
+        stop = seq.output.append(token)
         if seq.first_token_s < 0:
             seq.first_token_s = self._now()
         take_logprob(seq, token, out, index)
@@ -385,10 +353,8 @@ class Scheduler:
             self._finish(seq, reason)
         elif seq.max_growth <= 0:
             self._finish(seq, FinishReason(FinishKind.LENGTH))
-        elif request.stream:
-            start, seq.delivered = seq.delivered, seq.num_output
-            new_ids = tuple(seq.tokens.view(seq.num_prompt + start).tolist())
-            self._events.append(Delta(request.id, text.take(), new_ids, start=start))
+        elif seq.request.stream:
+            self._events.append(news(seq))
 
     # ---------------------------------------------------------------- ends
 
@@ -408,10 +374,7 @@ class Scheduler:
         self.stats.aborted += aborted
         self.stats.finished += not aborted
         self.stats.completion_tokens += seq.num_output
-        completion = build_completion(seq, reason, self._now())
-        rest = seq.output.take() if seq.output is not None else ""
-        new_ids = completion.output_ids[seq.delivered :]
-        self._events.append(Delta(seq.request.id, rest, new_ids, completion, seq.delivered))
+        self._events.append(last_news(seq, build_completion(seq, reason, self._now())))
 
     def _fail(self, seq: Sequence, error: Exception) -> None:
         """End one request with an error; everything else goes on."""

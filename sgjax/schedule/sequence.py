@@ -109,6 +109,7 @@ class Sequence:
         output: the output's text and stop test; None where no tokens are wanted.
         cached_tokens: prompt tokens found in the cache at first admission; -1 before it.
         matched: prompt tokens in the cache as the waiting queue last saw it.
+        is_decoding: a token was sampled since it was admitted, so its prompt is computed.
         delivered: output tokens handed out in deltas.
         end_ids: ids that end this output.
         ended: finished, failed or aborted; a step in flight may still hold a row of it.
@@ -139,6 +140,7 @@ class Sequence:
         "grammar_state",
         "held",
         "input_logprobs",
+        "is_decoding",
         "jump_ends",
         "matched",
         "max_tokens",
@@ -177,6 +179,7 @@ class Sequence:
         self.output = output
         self.cached_tokens = -1
         self.matched = 0
+        self.is_decoding = False
         self.delivered = 0
         self.end_ids = end_ids
         self.ended = False

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from sgjax.errors import ConfigError
 from sgjax.own import PythonSpec, make_a
-from sgjax.schedule.admission import Look
 from sgjax.schedule.composition import Composition, Mixed, PromptsFirst
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.policies import (
@@ -28,6 +27,7 @@ from sgjax.schedule.policies_zoo import (
     VirtualTokenCounter,
 )
 from sgjax.schedule.siblings import Admit, Defer, SharePlanned, Siblings
+from sgjax.schedule.strategies import Look
 from sgjax.typed import FORBID_EXTRA
 
 

@@ -37,6 +37,7 @@ from sgjax.schedule import (
     Scheduler,
     SchedulerStats,
     SiblingsSpec,
+    Strategies,
     build_composition,
     build_growth,
     build_look,
@@ -155,16 +156,18 @@ def replay(
     executor = SimExecutor(lambda seq: ANSWER, cost)
     scheduler = Scheduler(
         pages=pages,
-        policy=policy or build_policy(config.policy),
-        siblings=build_siblings(config.siblings),
-        composition=build_composition(config.composition),
-        growth=build_growth(config.growth),
-        retract=LeastProgress(),
+        strategies=Strategies(
+            policy=policy or build_policy(config.policy),
+            siblings=build_siblings(config.siblings),
+            composition=build_composition(config.composition),
+            growth=build_growth(config.growth),
+            retract=LeastProgress(),
+            look=build_look(config.admission),
+        ),
         tokenizer=NoText(),
         limits=Limits(config.max_running, config.token_budget, 16, config.max_context_len, ANY_ID),
         seed=config.seed,
         now=executor.now,
-        look=build_look(config.admission),
     )
     return drive(trace, scheduler, executor, cost if macro_steps else None)
 

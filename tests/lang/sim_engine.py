@@ -18,6 +18,7 @@ from sgjax.schedule import (
     Scheduler,
     SiblingsSpec,
     StepOutput,
+    Strategies,
     build_policy,
     build_siblings,
 )
@@ -66,11 +67,13 @@ class SimEngine:
         self.executor = Recorder(SimExecutor(hashed_tokens(123, 97), linear_cost(0.01, 0.001)))
         self.scheduler = Scheduler(
             pages=self.pages,
-            policy=build_policy(LpmSpec()),
-            siblings=build_siblings(siblings or DeferSpec()),
-            composition=Mixed(),
-            growth=AdaptiveGrowth(0.7, 0.1, 600),
-            retract=LeastProgress(),
+            strategies=Strategies(
+                policy=build_policy(LpmSpec()),
+                siblings=build_siblings(siblings or DeferSpec()),
+                composition=Mixed(),
+                growth=AdaptiveGrowth(0.7, 0.1, 600),
+                retract=LeastProgress(),
+            ),
             tokenizer=self.tokenizer,
             limits=Limits(max_running, 1024, 16, max_context_len),
             seed=0,

@@ -15,6 +15,7 @@ from sgjax.schedule import (
     Mixed,
     PageKeeper,
     Scheduler,
+    Strategies,
     build_policy,
     build_siblings,
 )
@@ -73,17 +74,19 @@ class Bench:
         self.executor = SimExecutor(allowed_tokens(self.plain), linear_cost(0.02, 0.001))
         self.scheduler = Scheduler(
             pages=self.pages,
-            policy=build_policy(FcfsSpec()),
-            siblings=build_siblings(siblings),
-            composition=Mixed(),
-            growth=AdaptiveGrowth(0.01, 0.01, 600),
-            retract=LeastProgress(),
+            strategies=Strategies(
+                policy=build_policy(FcfsSpec()),
+                siblings=build_siblings(siblings),
+                composition=Mixed(),
+                growth=AdaptiveGrowth(0.01, 0.01, 600),
+                retract=LeastProgress(),
+                jump=jump(tokenizer),
+            ),
             tokenizer=tokenizer,
             limits=Limits(running, budget, 16, 400),
             seed=0,
             now=self.executor.now,
             debug_checks=True,
-            jump=jump(tokenizer),
         )
         self.grammars = {}
 

@@ -15,6 +15,7 @@ from sgjax.schedule import (
     PolicySpec,
     Scheduler,
     SiblingsSpec,
+    Strategies,
     build_composition,
     build_look,
     build_policy,
@@ -62,17 +63,19 @@ class Bench:
         self.executor = SimExecutor(hashed_tokens(60 + VOCAB, 60), linear_cost(0.02, 0.001))
         self.scheduler = Scheduler(
             pages=self.pages,
-            policy=build_policy(setup.policy),
-            siblings=build_siblings(setup.siblings),
-            composition=build_composition(setup.composition),
-            look=build_look(setup.admission),
-            growth=AdaptiveGrowth(
-                setup.growth,
-                min(0.1, setup.growth),
-                600,
-                newcomers_in_full=setup.newcomers_in_full,
+            strategies=Strategies(
+                policy=build_policy(setup.policy),
+                siblings=build_siblings(setup.siblings),
+                composition=build_composition(setup.composition),
+                growth=AdaptiveGrowth(
+                    setup.growth,
+                    min(0.1, setup.growth),
+                    600,
+                    newcomers_in_full=setup.newcomers_in_full,
+                ),
+                retract=LeastProgress(),
+                look=build_look(setup.admission),
             ),
-            retract=LeastProgress(),
             tokenizer=ByteTokenizer(),
             limits=Limits(
                 setup.max_running, setup.token_budget, setup.block_tokens, setup.max_context_len

@@ -1,4 +1,6 @@
-"""Whom a request waits for."""
+"""Whom a request waits for, and how long."""
+
+import random
 
 import numpy as np
 from hypothesis import given
@@ -6,7 +8,8 @@ from hypothesis import strategies as st
 
 from sgjax.schedule.sequence import Sequence
 from sgjax.schedule.siblings import Defer
-from tests.schedule.harness import ask
+from sgjax.schedule.spec import DeferSpec
+from tests.schedule.harness import Bench, Setup, ask, words
 
 TOKENS = st.lists(st.sampled_from([1, 1, 1, 2]), min_size=1, max_size=9)
 
@@ -39,3 +42,26 @@ def test_one_waits_for_the_first_of_those_who_compute_most_beyond_what_is_cached
     else:
         at = [shared(tokens) for tokens in others].index(longest)
         assert found == (computing[at], longest)
+
+
+def test_who_waits_for_a_prefix_goes_on_when_it_is_computed_also_by_one_who_was_retracted():
+    rng = random.Random(3)
+    prefix = words(rng, 30)
+    bench = Bench(Setup(siblings=DeferSpec(), pages=64, growth=0.0))
+    bench.add(ask("old", words(rng, 8), 50))
+    bench.step()
+    bench.step()
+    bench.add(ask("writer", prefix, 20))
+    while not bench.scheduler.stats.retractions:
+        bench.step()
+    bench.add(ask("reader", prefix + words(rng, 5), 2))
+    while "old" not in bench.done:
+        bench.step()
+    computed = bench.step()
+    assert computed is not None
+    assert [row.seq.request.id for row in computed.rows] == ["writer"]
+    assert computed.num_tokens > 16, "the prefix was still cached: there is nothing to wait for"
+    for _ in range(2):
+        bench.step()
+    assert bench.done.keys() == {"old", "reader"}
+    bench.run()
