@@ -33,6 +33,8 @@ from sgjax.sim.replay import ANY_ID, Served, drive
 from sgjax.sim.trace import Arrival
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.byte import ByteTokenizer
+from sgjax.tokens.fast import FastTokenizer
+from sgjax.tokens.first import first_tokens
 from sgjax.tokens.gguf import tokenizer_from_gguf
 from sgjax.tokens.hf import tokenizer_from_folder
 from sgjax.types import Constraint
@@ -112,7 +114,7 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
             "shared_prefix and mesh belong to executor: jax; leave them out with executor: sim"
         )
     model = _architecture(spec.model or config.model)
-    tokenizer = _tokenizer(spec.tokenizer)
+    tokenizer = _tokenizer(spec.tokenizer, spec.vocab_size)
     kv_dtype = config.kv_dtype or config.dtype
     simulator = build_simulator(spec, model, tokenizer, config.dtype, kv_dtype, config.seed)
     kv_tokens = config.kv_tokens or simulator.kv_tokens
@@ -166,9 +168,14 @@ def _architecture(model: str) -> ModelConfig:
     return load_preset(model.removeprefix("random:")).config
 
 
-def _tokenizer(name: str) -> Tokenizer:
+def _tokenizer(name: str, vocab_size: int | None) -> Tokenizer:
     if name == "bytes":
         return ByteTokenizer()
+    whole = _whole_tokenizer(name)
+    return whole if vocab_size is None else first_tokens(whole, vocab_size)
+
+
+def _whole_tokenizer(name: str) -> FastTokenizer:
     path = Path(name).expanduser()
     if path.is_dir():
         return tokenizer_from_folder(path)

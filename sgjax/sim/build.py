@@ -32,6 +32,8 @@ class SimSpec:
         lengths: how long unconstrained outputs are.
         tokenizer: "bytes", or whose vocabulary counts the tokens: a preset, .gguf file, or a folder
             that holds a tokenizer.
+        vocab_size: only so many of its first tokens, as if its training had stopped there
+            (byte-level vocabularies); None takes all.
         settle_s: real seconds in which no program may have spoken before time goes on: simulated
             steps take no time, so programs need a moment to answer what they heard.
         compile_s: simulated seconds that the host compiles a constraint, before which no further
@@ -55,6 +57,7 @@ class SimSpec:
     tensor: int = 1
     lengths: Lengths = field(default_factory=FullLengths)
     tokenizer: str = "bytes"
+    vocab_size: int | None = None
     settle_s: float = 0.002
     constants: dict[str, float] = field(default_factory=dict)
     compile_s: float = 0.0
@@ -67,6 +70,13 @@ class SimSpec:
     def __post_init__(self) -> None:
         if self.tensor < 1:
             raise ConfigError(f"tensor={self.tensor} is not allowed; it must be >= 1")
+        if self.vocab_size is not None and self.vocab_size < 1:
+            raise ConfigError(f"vocab_size={self.vocab_size} is not allowed; it must be >= 1")
+        if self.vocab_size is not None and self.tokenizer == "bytes":
+            raise ConfigError(
+                f"vocab_size={self.vocab_size} is not allowed with tokenizer: bytes; name another "
+                "tokenizer, or leave it out"
+            )
         for name in ("settle_s", "compile_s", "mask_s", "pause_s", "tokenize_s"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}={getattr(self, name)} is negative; allowed: 0 or more")

@@ -51,6 +51,11 @@ class FastTokenizer:
         self._facts = facts
 
     @property
+    def facts(self) -> Facts:
+        """Return what is known of the vocabulary beside its rules."""
+        return self._facts
+
+    @property
     def vocab_size(self) -> int:
         """Return the number of ids."""
         return len(self._facts.piece_bytes)

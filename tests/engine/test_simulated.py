@@ -119,6 +119,15 @@ def test_tokens_are_counted_by_the_vocabulary_of_a_folder(tmp_path) -> None:
     assert 1 < counts[0] < counts[1] == len("the quick brown fox")
 
 
+def test_a_vocabulary_that_cannot_be_cut_is_refused(make, tmp_path) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "tokens" / "sentencepiece.model"
+    shutil.copy(golden, tmp_path / "tokenizer.model")
+    with pytest.raises(sgl.ConfigError, match="only a byte-level vocabulary can be cut"):
+        make(executor={**A10G, "tokenizer": str(tmp_path), "vocab_size": 300})
+    with pytest.raises(sgl.ConfigError, match="not allowed with tokenizer: bytes"):
+        make(executor={**A10G, "vocab_size": 300})
+
+
 def test_a_stream_shows_the_tokens_that_a_jump_replaced_no_longer(make, tmp_path) -> None:
     golden = Path(__file__).parents[1] / "golden" / "tokens" / "sentencepiece.model"
     shutil.copy(golden, tmp_path / "tokenizer.model")

@@ -15,7 +15,8 @@ from sgjax.tokens import sentencepiece
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.byte import ByteTokenizer
 from sgjax.tokens.chat import ChatTemplate
-from sgjax.tokens.fast import byte_level_bytes
+from sgjax.tokens.fast import FastTokenizer, byte_level_bytes
+from sgjax.tokens.first import first_tokens
 from sgjax.tokens.gguf import tokenizer_from_gguf
 from sgjax.tokens.hf import tokenizer_from_folder
 from tests.tokens import naive
@@ -28,7 +29,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=40) | s
 )
 
 
-def train_smollm_like() -> tokenizers.Tokenizer:
+def train_smollm_like(vocab_size: int = 700) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -38,7 +39,7 @@ def train_smollm_like() -> tokenizers.Tokenizer:
     )
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=700,
+        vocab_size=vocab_size,
         special_tokens=SPECIALS,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -72,7 +73,7 @@ def gguf_metadata(backend: tokenizers.Tokenizer, **changes: Any) -> dict[str, An
 
 
 @pytest.fixture(scope="module")
-def from_gguf(backend: tokenizers.Tokenizer) -> Tokenizer:
+def from_gguf(backend: tokenizers.Tokenizer) -> FastTokenizer:
     return tokenizer_from_gguf(gguf_metadata(backend))
 
 
@@ -393,3 +394,34 @@ def test_byte_tokens_are_the_bytes(text: str) -> None:
     assert b"".join(tokenizer.token_bytes(i) for i in ids) == (text + "<|end|>").encode()
     assert tokenizer.decode(ids) == text.replace("<|end|>", "")
     assert ids[-1] in tokenizer.end_ids
+
+
+@pytest.fixture(scope="module")
+def stopped_earlier() -> Tokenizer:
+    return tokenizer_from_gguf(gguf_metadata(train_smollm_like(420)))
+
+
+@given(TEXTS | st.sampled_from((ROOT / "LICENSE").read_text().split("\n")))
+@settings(max_examples=60, deadline=None)
+def test_the_first_tokens_are_those_of_a_training_that_stopped_there(
+    from_gguf: FastTokenizer, stopped_earlier: Tokenizer, text: str
+) -> None:
+    first = first_tokens(from_gguf, 420)
+    ids = first.encode(text)
+    assert ids == stopped_earlier.encode(text)
+    assert first.decode(ids, skip_special=False) == text
+    assert (first.vocab_size, first.end_ids) == (420, from_gguf.end_ids)
+    assert first.fingerprint != from_gguf.fingerprint
+
+
+def test_all_tokens_of_a_vocabulary_are_itself(from_gguf: FastTokenizer) -> None:
+    text = "licensed under the same terms"
+    assert first_tokens(from_gguf, from_gguf.vocab_size).encode(text) == from_gguf.encode(text)
+
+
+@pytest.mark.parametrize("size", [1, 258, 701])
+def test_too_few_tokens_for_all_bytes_or_more_than_there_are_is_refused(
+    from_gguf: FastTokenizer, size: int
+) -> None:
+    with pytest.raises(ConfigError, match=f"vocab_size={size} is not allowed; .* need 259, .* 700"):
+        first_tokens(from_gguf, size)
