@@ -4,7 +4,10 @@ Runs inside the program's messages; iterators get their pieces through queues of
 comes late first gets what is there already.
 """
 
+import threading
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -13,8 +16,40 @@ from sgjax.errors import ConfigError
 if TYPE_CHECKING:
     from sgjax.lang.stream import Stream
 
-Sink = Callable[[str | Exception | None], None]
-"""Takes pieces of text, and at last None or the error."""
+Heard = str | Exception | None
+"""A piece of text; at last None, or the error."""
+
+Sink = Callable[[Heard], None]
+
+
+@final
+class Pieces:
+    """What one thread that iterates has not taken yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._there: deque[Heard] = deque()
+        self._awaited: Future[Heard] | None = None
+
+    def put(self, piece: Heard) -> None:
+        """Take in what is next; never blocks."""
+        with self._lock:
+            awaited, self._awaited = self._awaited, None
+            if awaited is None:
+                self._there.append(piece)
+                return
+        awaited.set_result(piece)
+
+    def next(self) -> "Future[Heard]":
+        """Return what comes next, which may be there already."""
+        future: Future[Heard] = Future()
+        with self._lock:
+            if not self._there:
+                self._awaited = future
+                return future
+            piece = self._there.popleft()
+        future.set_result(piece)
+        return future
 
 
 @dataclass(eq=False)

@@ -3,25 +3,22 @@
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, final, overload
 
-from sgjax.errors import ConfigError
 from sgjax.lang.batch import Job, run_jobs
 from sgjax.lang.defaults import global_config
 from sgjax.lang.delivery import Delivery
-from sgjax.lang.options import OPTIONS, Sampling
+from sgjax.lang.options import Sampling
 from sgjax.lang.prefix import constant_prefix
 from sgjax.lang.program import Program, RunSettings
+from sgjax.lang.signature import ProgramSignature, check_flags, checked_rows, split_options
 from sgjax.lang.spec import ForkSpec
 from sgjax.lang.state import ProgramState
 
 if TYPE_CHECKING:
     from sgjax.lang.compiler.compiled import CompiledProgram
     from sgjax.lang.compiler.graph import Graph
-
-RESERVED = OPTIONS | {"stream", "backend", "fork", "num_threads", "progress_bar", "generator_style"}
-"""Arguments of `run` and `run_batch`, which no parameter of a program may be called."""
 
 
 @final
@@ -34,7 +31,7 @@ class SglFunction:
         bound: arguments that are fixed.
 
     Raises:
-        ConfigError: the first parameter is not `s`, or one has a name that `run` uses itself.
+        ConfigError: the first parameter is not `s`, or another one cannot be a program's.
     """
 
     def __init__(
@@ -43,11 +40,11 @@ class SglFunction:
         num_api_spec_tokens: int | None = None,
         bound: Mapping[str, Any] | None = None,
     ) -> None:
+        self._signature = ProgramSignature(func)
         self.func = func
         self.name = func.__name__
         self.num_api_spec_tokens = num_api_spec_tokens
         self.bound = dict(bound or {})
-        self._signature = _signature(func)
         functools.update_wrapper(self, func)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -60,7 +57,7 @@ class SglFunction:
         Raises:
             ConfigError: it has no such parameter.
         """
-        self._check_names(arguments)
+        self._signature.check_names(arguments)
         return SglFunction(self.func, self.num_api_spec_tokens, {**self.bound, **arguments})
 
     def run(
@@ -91,8 +88,9 @@ class SglFunction:
         """
         from sgjax.lang.compiler.tracer import current_tracer
 
-        _check_flags(stream=stream)
-        options, arguments = self.split(args, kwargs)
+        check_flags(stream=stream)
+        options, own = split_options(kwargs)
+        arguments = self._signature.complete(args, own, self.bound)
         if (tracer := current_tracer()) is not None:
             tracer.refuse_settings(stream=stream, backend=backend, fork=fork)
             return tracer.call(self, arguments, options)
@@ -163,10 +161,11 @@ class SglFunction:
         """
         from sgjax.lang.compiler.tracer import current_tracer
 
-        _check_flags(progress_bar=progress_bar, generator_style=generator_style)
-        options, common = self.split((), kwargs, complete=False)
+        check_flags(progress_bar=progress_bar, generator_style=generator_style)
+        options, common = split_options(kwargs)
+        self._signature.check_names(common)
         rows = [
-            self.arguments((), {**common, **row})
+            self._signature.complete((), {**common, **row}, self.bound)
             for row in checked_rows(self.name, batch_arguments)
         ]
         if (tracer := current_tracer()) is not None:
@@ -174,11 +173,7 @@ class SglFunction:
             traced: list[Any] = [tracer.call(self, row, options) for row in rows]
             return traced
         settings = self.settings(options, False, backend, fork)
-        prefix = ""
-        if settings.hints and len(rows) > 1:
-            prefix = constant_prefix(self.func, rows, settings.backend.chat)
-        job = Job(self.name, self.func, rows, settings, prefix, num_threads, progress_bar)
-        states = run_jobs(job)
+        states = run_jobs(self.job(rows, settings, num_threads, progress_bar))
         return states if generator_style else list(states)
 
     def trace(self, **arguments: Any) -> "Graph":
@@ -192,7 +187,7 @@ class SglFunction:
         """
         from sgjax.lang.compiler.tracer import trace
 
-        self._check_names(arguments)
+        self._signature.check_names(arguments)
         return trace(self, {**self.bound, **arguments})
 
     def compile(self) -> "CompiledProgram":
@@ -208,75 +203,30 @@ class SglFunction:
         """Return the program's parameters, without `s`."""
         return self._signature.parameters
 
-    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments by name, with those that are bound.
-
-        Raises:
-            ConfigError: they do not fit the program.
-        """
-        try:
-            given = self._signature.bind_partial(*args, **kwargs).arguments
-            return dict(self._signature.bind(**{**self.bound, **given}).arguments)
-        except TypeError as error:
-            allowed = ", ".join(self.parameters) or "none"
-            raise ConfigError(
-                f"{self.name}: {error}; its arguments are: {allowed}; sampling defaults are: "
-                f"{', '.join(sorted(OPTIONS))}"
-            ) from None
-
-    def split(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], complete: bool = True
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return sampling defaults and the program's own arguments.
-
-        Args:
-            args, kwargs: as given to `run`.
-            complete: whether these are all of the program's arguments.
-        """
-        options = {key: value for key, value in kwargs.items() if key in OPTIONS}
-        rest = {key: value for key, value in kwargs.items() if key not in OPTIONS}
-        if complete:
-            return options, self.arguments(args, rest)
-        self._check_names(rest)
-        return options, rest
-
     def settings(
         self, options: Mapping[str, Any], stream: bool, backend: object, fork: ForkSpec | None
     ) -> RunSettings:
         """Return how a run with these options executes."""
-        return run_settings(options, stream, backend, fork, self.num_api_spec_tokens)
+        chosen = global_config.backend(backend)
+        if self.num_api_spec_tokens is not None:
+            from sgjax.lang.backends.speculative import SpeculativeBackend
 
-    def _check_names(self, arguments: Mapping[str, Any]) -> None:
-        unknown = [name for name in arguments if name not in self.parameters]
-        if unknown:
-            raise ConfigError(
-                f"{self.name} has no parameter {unknown[0]!r}; it has: "
-                f"{', '.join(self.parameters) or 'none'}"
-            )
+            if not isinstance(chosen, SpeculativeBackend):
+                chosen = SpeculativeBackend(chosen, self.num_api_spec_tokens)
+        return RunSettings(chosen, Sampling(options), stream, global_config.fork_or_default(fork))
 
-
-def _check_flags(**flags: object) -> None:
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise ConfigError(f"{name}={value!r} is not allowed; it must be True or False")
-
-
-def checked_rows(name: str, rows: object) -> list[Mapping[str, Any]]:
-    """Return the rows of a batch of the program `name`, if they are some.
-
-    Raises:
-        ConfigError: they are no rows, or one is no mapping.
-    """
-    if not isinstance(rows, Iterable) or isinstance(rows, Mapping | str):
-        kind = type(rows).__name__
-        raise ConfigError(f"{name}: a batch is a {kind}; give a list, a dict of arguments each")
-    checked = list(rows)
-    for row in checked:
-        if not isinstance(row, Mapping):
-            raise ConfigError(
-                f"{name}: a batch holds {row!r}; give a dict of arguments per program"
-            )
-    return checked
+    def job(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        settings: RunSettings,
+        num_threads: int | Literal["auto"],
+        progress_bar: bool = False,
+    ) -> Job:
+        """Return a batch of this program, with the prefix that all its prompts have."""
+        prefix = ""
+        if settings.hints and len(rows) > 1:
+            prefix = constant_prefix(self.func, rows, settings.backend.chat)
+        return Job(self.name, self.func, rows, settings, prefix, num_threads, progress_bar)
 
 
 def _run_and_rest(job: Callable[[], None], active: Callable[[int], None]) -> None:
@@ -284,23 +234,6 @@ def _run_and_rest(job: Callable[[], None], active: Callable[[int], None]) -> Non
         job()
     finally:
         active(-1)
-
-
-def run_settings(
-    options: Mapping[str, Any],
-    stream: bool,
-    backend: object,
-    fork: ForkSpec | None,
-    num_api_spec_tokens: int | None,
-) -> RunSettings:
-    """Return how programs execute that were given these arguments of `run`."""
-    chosen = global_config.backend(backend)
-    if num_api_spec_tokens is not None:
-        from sgjax.lang.backends.speculative import SpeculativeBackend
-
-        if not isinstance(chosen, SpeculativeBackend):
-            chosen = SpeculativeBackend(chosen, num_api_spec_tokens)
-    return RunSettings(chosen, Sampling(options), stream, global_config.fork_or_default(fork))
 
 
 @overload
@@ -324,34 +257,5 @@ def function(
             wrote for the gens that follow (paper section 5).
     """
     if func is not None:
-        if not callable(func):
-            raise ConfigError(f"function takes a Python function, not {func!r}")
         return SglFunction(func)
     return lambda func: SglFunction(func, num_api_spec_tokens)
-
-
-def _signature(func: Callable[..., Any]) -> inspect.Signature:
-    for kind, is_kind in (
-        ("an async function", inspect.iscoroutinefunction),
-        ("a generator", inspect.isgeneratorfunction),
-        ("an async generator", inspect.isasyncgenfunction),
-    ):
-        if is_kind(func):
-            raise ConfigError(
-                f"{func.__name__} is {kind}, and calling it runs nothing; write a plain function: "
-                "`s += ...` returns at once anyway"
-            )
-    signature = inspect.signature(func)
-    names = list(signature.parameters)
-    if not names or names[0] != "s":
-        raise ConfigError(
-            f"the first parameter of {func.__name__} must be named 's' (the prompt state); it has: "
-            f"{', '.join(names) or 'none'}"
-        )
-    taken = RESERVED & set(names[1:])
-    if taken:
-        raise ConfigError(
-            f"{func.__name__} has a parameter {min(taken)!r}, which is an argument of run itself; "
-            "rename it"
-        )
-    return signature.replace(parameters=list(signature.parameters.values())[1:])

@@ -66,6 +66,8 @@ def describe(op: Op | None) -> str:
             return f"select({name!r})"
         case JoinOp():
             return "join()"
+        case FetchOp(name=name):
+            return f"the use of {name!r}"
         case None:
             return ""
         case _:

@@ -1,15 +1,15 @@
 """Program: one run of a function; it owns the run's streams and everything that changes them.
 
-Imports its neighbours and the Backend protocol. All changes are messages; whoever posts one runs
-the messages that are there, unless somebody is at it. So nothing in a stream needs a lock, no
-stream needs a thread, and a backend that answers at once does not recurse.
+Imports its neighbours and the Backend protocol. All changes are messages in its mailbox, so nothing
+in a stream needs a lock, no stream needs a thread, and a backend that answers at once does not
+recurse.
 """
 
+import functools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -17,6 +17,7 @@ from sgjax.errors import ProgramError
 from sgjax.lang.backends.base import Answer, Backend, Call, GenCall, Hint, Piece, Prompt
 from sgjax.lang.delivery import Delivery
 from sgjax.lang.groups import Announcement, Ask
+from sgjax.lang.mailbox import Mailbox
 from sgjax.lang.options import Sampling
 from sgjax.lang.spec import ForkSpec, ParallelFork
 from sgjax.lang.stream import Stream
@@ -78,60 +79,31 @@ class Program:
         self.result: Any = None
         """What the user's function returned."""
         self._delivery = delivery
-        self._messages: deque[Callable[[], None]] = deque()
-        self._lock = threading.Lock()
-        self._pumping = False
-        self._blocked = 0
+        self.mailbox = Mailbox(self._when_still, self._fail_all)
         self._groups: list[Announcement] = []
         self._waiting: deque[Ask] = deque()
         self._in_flight = 0
-        self._returned = False
         self.streams: list[Stream] = []
         self.root = self.new_stream((row,), announced)
 
-    # ---------------------------------------------------------------- messages
+    # ---------------------------------------------------------------- from any thread
 
-    def post(self, message: Callable[[], None]) -> None:
-        """Run a message after all earlier ones; return at once if another thread is at it."""
-        with self._lock:
-            self._messages.append(message)
-            if self._pumping:
-                return
-            self._pumping = True
-        while (next_message := self._next_message()) is not None:
-            try:
-                next_message()
-            except Exception as error:  # a defect here must fail the program, not hang it
-                for stream in self.streams:
-                    stream.fail(error)
-            except BaseException:  # an interrupt of this thread: others must be able to go on
-                with self._lock:
-                    self._pumping = False
-                raise
+    @property
+    def is_open(self) -> bool:
+        """Return whether the user's function may still append."""
+        return self.mailbox.is_open
 
     def wait(self, future: "Future[Any]") -> Any:
         """Block until a future has a result."""
         if future.done():
             return future.result()
-        with self.blocking():
+        with self.mailbox.blocking():
             if self.author == threading.get_ident():
                 # Whoever wakes this thread counts it, so that it is never idle in between.
                 active = self.settings.backend.active
                 future.add_done_callback(lambda _: active(1))
                 active(-1)
             return future.result()
-
-    @contextmanager
-    def blocking(self) -> Iterator[None]:
-        """Mark a thread as one that waits: what waits for its further appends must go."""
-        with self._lock:
-            self._blocked += 1
-        self.post(_nothing)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._blocked -= 1
 
     def new_stream(self, place: tuple[int, ...], announced: Announcement | None) -> Stream:
         """Return a new stream of this program."""
@@ -143,10 +115,11 @@ class Program:
         """Wait no longer for the end of streams that will never start."""
 
         def leave_out() -> None:
-            self.streams = [stream for stream in self.streams if stream not in streams]
+            for stream in streams:
+                self.streams.remove(stream)
             self.stream_ended()
 
-        self.post(leave_out)
+        self.mailbox.post(leave_out)
 
     def run(self, function: Callable[[], Any]) -> None:
         """Run the user's function on this thread; what it raises is kept for `error`."""
@@ -164,8 +137,8 @@ class Program:
 
     def returned(self, error: BaseException | None) -> None:
         """Note that the user's function is over."""
+        self.mailbox.close(lambda: self._close(error))
         self.author = None
-        self.post(lambda: self._close(error))
 
     # ---------------------------------------------------------------- inside messages
 
@@ -199,11 +172,6 @@ class Program:
             return None
         return self.settings.backend.hint(prompt, followers, after)
 
-    @property
-    def is_open(self) -> bool:
-        """Return whether the user's function may still append."""
-        return not self._returned
-
     def leave(self, stream: Stream) -> None:
         """Note that a stream asks for nothing more."""
         if stream.announced is not None:
@@ -213,7 +181,7 @@ class Program:
 
     def stream_ended(self) -> None:
         """Note that a stream came to its end; the last one ends the program."""
-        if not self._returned or self.finished.done():
+        if self.is_open or self.finished.done():
             return
         if all(stream.over and stream.call_ended for stream in self.streams):
             self._delivery.program_ended()
@@ -242,29 +210,23 @@ class Program:
     # ---------------------------------------------------------------- private
 
     def _close(self, error: BaseException | None) -> None:
-        self._returned = True
         if error is not None:
             self.root.fail(error)
         for stream in list(self.streams):
             stream.close()
         self.stream_ended()
 
-    def _next_message(self) -> Callable[[], None] | None:
-        """Return what to do next; None ends the turn of the thread that is at it.
+    def _when_still(self) -> Callable[[], None] | None:
+        """Return how calls go out that wait for company: nobody will ask beside them."""
+        if any(group.holds for group in self._groups):
+            return self._flush
+        if self._waiting and not self._in_flight:
+            return self._send_samples
+        return None
 
-        Calls that wait for company go when nothing else is left to do and the user's function
-        waits or is over: nobody will ask beside them.
-        """
-        with self._lock:
-            if self._messages:
-                return self._messages.popleft()
-            waits = self._blocked > 0 or self._returned
-            if waits and any(group.holds for group in self._groups):
-                return self._flush
-            if waits and self._waiting and not self._in_flight:
-                return self._send_samples
-            self._pumping = False
-            return None
+    def _fail_all(self, error: Exception) -> None:
+        for stream in self.streams:
+            stream.fail(error)
 
     def _flush(self) -> None:
         for group in self._groups:
@@ -295,7 +257,8 @@ class Program:
         streams = [stream for stream, _ in asks]
 
         def hear(index: int, answer: Answer) -> None:
-            self._delivery.put(lambda: self.post(lambda: self._heard(streams[index], answer)))
+            message = functools.partial(self._heard, streams[index], answer)
+            self._delivery.put(lambda: self.mailbox.post(message))
 
         try:
             self.settings.backend.submit([call for _, call in asks], hear)
@@ -322,7 +285,3 @@ def _are_samples(one: Ask, other: Ask) -> bool:
         and stream.place[:-1] == sibling.place[:-1]
         and call.prompt == its_call.prompt
     )
-
-
-def _nothing() -> None:
-    """Make a thread look whether there is anything to do."""

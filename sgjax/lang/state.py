@@ -5,7 +5,6 @@ for the number of the expression that decides what is read.
 """
 
 import asyncio
-import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -15,7 +14,7 @@ from typing import Any, TypeVar, final
 from sgjax.errors import ProgramError
 from sgjax.lang import ir
 from sgjax.lang.backends.base import Message
-from sgjax.lang.feed import Watch
+from sgjax.lang.feed import Heard, Pieces, Sink, Watch
 from sgjax.lang.forks import ForkGroup, check_copies
 from sgjax.lang.ops import FetchOp, ForkOp, JoinOp, Op
 from sgjax.lang.stream import Stream
@@ -181,20 +180,19 @@ class ProgramState:
 
         Inside the program it ends with what is queued so far, outside with the program.
         """
-        inbox: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
-        self._watch(var, inbox.put)
-        with self._program.blocking():
-            while (piece := inbox.get()) is not None:
-                if isinstance(piece, Exception):
-                    raise piece
-                yield piece
+        pieces = Pieces()
+        self._watch(var, pieces.put)
+        while (piece := self._program.wait(pieces.next())) is not None:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
 
     async def text_async_iter(self, var: str | None = None) -> AsyncIterator[str]:
         """Yield text as it comes, like `text_iter`, without blocking the event loop."""
         loop = asyncio.get_running_loop()
-        inbox: asyncio.Queue[str | Exception | None] = asyncio.Queue()
+        inbox: asyncio.Queue[Heard] = asyncio.Queue()
         self._watch(var, lambda piece: _hand_over(loop, inbox, piece))
-        with self._program.blocking():
+        with self._program.mailbox.blocking():
             while (piece := await inbox.get()) is not None:
                 if isinstance(piece, Exception):
                     raise piece
@@ -246,10 +244,7 @@ class ProgramState:
     def _put(self, ops: list[Op]) -> None:
         if self._ended:
             raise ProgramError(f"nothing can be appended: {self._ended}")
-        if not self._program.is_open:
-            raise ProgramError(
-                "nothing can be appended: the program has returned; its state can be read"
-            )
+        self._program.mailbox.append(lambda: self._stream.accept(ops))
         for op in ops:
             name = ir.written_by(op) if isinstance(op, ir.Expr) else None
             if name is not None:
@@ -257,7 +252,6 @@ class ProgramState:
             if isinstance(op, JoinOp):
                 self._last_join = self._queued
             self._queued += 1
-        self._program.post(lambda: self._stream.accept(ops))
 
     def _number(self, name: str) -> int:
         """Return the number of the expression that decides a variable's value, -1 for none."""
@@ -280,22 +274,22 @@ class ProgramState:
 
     def _read(self, ready: Callable[[], bool], value: Callable[[], T]) -> T:
         future: Future[T] = Future()
-        self._program.post(lambda: self._stream.read(ready, value, future))
+        self._program.mailbox.post(lambda: self._stream.read(ready, value, future))
         result: T = self._program.wait(future)
         return result
 
-    def _watch(self, var: str | None, sink: Callable[[str | Exception | None], None]) -> None:
+    def _watch(self, var: str | None, sink: Sink) -> None:
         number: int | None = None
         if self._inside:
             number = self._queued - 1 if var is None else self._number(var)
         watch = Watch(var, number, sink)
-        self._program.post(lambda: self._stream.feed.watch(watch))
+        self._program.mailbox.post(lambda: self._stream.feed.watch(watch))
 
 
 def _hand_over(
     loop: asyncio.AbstractEventLoop,
-    inbox: "asyncio.Queue[str | Exception | None]",
-    piece: str | Exception | None,
+    inbox: "asyncio.Queue[Heard]",
+    piece: Heard,
 ) -> None:
     try:
         loop.call_soon_threadsafe(inbox.put_nowait, piece)

@@ -1,8 +1,8 @@
 """Stream: the state of one prompt, and the machine that executes what is appended to it.
 
-Imports ir, choices, calls, feed, readers and the backend's records. Everything here runs inside its
-program's messages. Expressions are numbered as they are queued; `done` counts those that are
-executed, so a reader waits for a number.
+Imports ir, choices, calls, feed, readers, waits and the backend's records. Everything here runs
+inside its program's messages. Expressions are numbered as they are queued; `done` counts those that
+are executed, so a reader waits for a number.
 
     queue -> execute -+-> at once (text, roles, scopes)      -> done += 1 -> next
                       +-> busy until the backend answers     -> done += 1 -> next
@@ -31,6 +31,7 @@ from sgjax.lang.feed import Feed
 from sgjax.lang.ops import FetchOp, ForkOp, JoinOp, Op, describe, fail_forks
 from sgjax.lang.prompt_state import PromptState
 from sgjax.lang.readers import Readers
+from sgjax.lang.waits import begin_fetch, begin_join
 
 if TYPE_CHECKING:
     from sgjax.lang.groups import Announcement
@@ -128,8 +129,7 @@ class Stream:
         except Exception as error:
             self.fail(error, describe(op))
             return
-        self._complete()
-        self._advance()
+        self.proceed()
 
     def fail(self, error: BaseException, where: str = "") -> None:
         """End the stream with an error; whoever reads it is told.
@@ -185,6 +185,10 @@ class Stream:
         """Return the variable that is being generated, or None."""
         return self._current.name if isinstance(self._current, ir.Gen) else None
 
+    def awaits(self, op: Op) -> bool:
+        """Return whether an expression is under way here."""
+        return self._current is op and self.error is None
+
     def raised(self) -> ProgramError:
         """Return the stream's error for a reader; it counts as delivered."""
         assert self.error is not None
@@ -201,7 +205,7 @@ class Stream:
         while self.has_started and self._current is None and self._queue and self.error is None:
             self._current = self._queue.popleft()
             try:
-                finished = self._execute(self._current)
+                finished = self.execute(self._current)
             except Exception as error:
                 self.fail(error, describe(self._current))
                 return
@@ -209,16 +213,15 @@ class Stream:
                 self._complete()
         self._settle()
 
-    def _complete(self) -> None:
-        self._current = None
-        self.done += 1
-        self._serve()
+    def execute(self, op: Op) -> bool:
+        """Do one thing; return False if it is still under way.
 
-    def _execute(self, op: Op) -> bool:
-        """Do one thing; return False if it is still under way."""
+        Raises:
+            Exception: it cannot be done; the caller fails the stream.
+        """
         match op:
             case ir.Text(value=value):
-                self._append(value)
+                self.append(value)
             case ir.Gen():
                 self._gen(op)
                 return False
@@ -232,9 +235,9 @@ class Stream:
             case ir.ScopeBegin(name=name):
                 self.state.scopes.append((name, len(self.state.text)))
             case ir.ScopeEnd(name=name):
-                self._set(name, self.state.end_scope(name), None)
+                self.assign(name, self.state.end_scope(name), None)
             case ir.SetVar(name=name, value=value):
-                self._set(name, value, None)
+                self.assign(name, value, None)
             case ir.Image() | ir.Video():
                 self.state.add_media(op)
             case ForkOp(children=children):
@@ -242,13 +245,36 @@ class Stream:
                 for child in children:
                     child.start(self.state)
             case JoinOp():
-                return self._join(op)
+                begin_join(self, op)
+                return False
             case FetchOp():
-                self._fetch(op)
+                begin_fetch(self, op)
                 return False
             case _:
                 raise ConfigError(f"a {type(op).__name__} cannot be appended to a prompt")
         return True
+
+    def proceed(self) -> None:
+        """Go on behind the expression that was under way."""
+        self._complete()
+        self._advance()
+
+    def append(self, text: str) -> None:
+        """Append text to the prompt."""
+        self.state.text += text
+        self.feed.text(text)
+
+    def assign(self, name: str, value: Any, meta: Any) -> None:
+        """Give a variable its value."""
+        self.state.variables[name] = value
+        self.state.meta[name] = meta
+        self.written[name] = None
+        self.feed.end(name, value)
+
+    def _complete(self) -> None:
+        self._current = None
+        self.done += 1
+        self._serve()
 
     def _gen(self, op: ir.Gen) -> None:
         call = gen_call(self, op, self._gens)
@@ -280,7 +306,7 @@ class Stream:
         self.partial = ""
         if op.name is not None:
             several = len(output.texts) > 1
-            self._set(
+            self.assign(
                 op.name,
                 list(output.texts) if several else text,
                 list(output.meta) if several else output.meta[0],
@@ -292,86 +318,9 @@ class Stream:
         decision = decide(op.method, op.choices, output.logprobs, op.temperature, place)
         choice = op.choices[decision.index]
         if op.append:
-            self._append(choice)
+            self.append(choice)
         if op.name is not None:
-            self._set(op.name, choice, {**output.meta, **decision.meta})
-
-    def _fetch(self, op: FetchOp) -> None:
-        source, future = op.source, Future[Any]()
-
-        def arrived(_: object) -> None:
-            if self._current is not op or self.error is not None:
-                return
-            if (error := future.exception()) is not None:
-                self.fail(error, f"the use of {op.name!r}")
-                return
-            try:
-                value = future.result()
-                parts = [ir.Text(str(value))] if op.formatted else ir.flatten(ir.as_expr(value))
-                for part in parts:
-                    self._execute(part)
-            except Exception as failure:
-                self.fail(failure, f"the use of {op.name!r}")
-                return
-            self._complete()
-            self._advance()
-
-        # Reading answers within a message of the same program, so this is one too.
-        future.add_done_callback(lambda done: self.program.post(lambda: arrived(done)))
-        source.read(
-            lambda: source.has_started and source.done > op.number,
-            lambda: source.state.value_of(op.name),
-            future,
-        )
-
-    def _join(self, op: JoinOp) -> bool:
-        left = len(op.children)
-
-        def arrived() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0 and self._current is op and self.error is None:
-                self._finish_join(op)
-
-        for child in op.children:
-            child.close()
-            child.when_idle(arrived)
-        return False
-
-    def _finish_join(self, op: JoinOp) -> None:
-        for child in op.children:
-            if child.error is not None:
-                child.error_read = True
-                self.fail(child.error, child.failed_at)
-                return
-        if op.gather:
-            names = dict.fromkeys(name for child in op.children for name in child.written)
-            for name in names:
-                values = [
-                    child.state.variables[name] if name in child.written else None
-                    for child in op.children
-                ]
-                metas = [
-                    child.state.meta.get(name) if name in child.written else None
-                    for child in op.children
-                ]
-                self._set(name, values, metas)
-        else:
-            self._append("".join(c.state.text[c.forked_at :] for c in op.children))
-        self._complete()
-        self._advance()
-
-    # ---------------------------------------------------------------- changes of the state
-
-    def _append(self, text: str) -> None:
-        self.state.text += text
-        self.feed.text(text)
-
-    def _set(self, name: str, value: Any, meta: Any) -> None:
-        self.state.variables[name] = value
-        self.state.meta[name] = meta
-        self.written[name] = None
-        self.feed.end(name, value)
+            self.assign(op.name, choice, {**output.meta, **decision.meta})
 
     # ---------------------------------------------------------------- readers
 

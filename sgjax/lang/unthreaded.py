@@ -14,7 +14,6 @@ from typing import Any, final
 from sgjax.lang.batch import Job, announce, results
 from sgjax.lang.delivery import Delivery
 from sgjax.lang.function import SglFunction
-from sgjax.lang.prefix import constant_prefix
 from sgjax.lang.program import Program
 from sgjax.lang.spec import ForkSpec
 from sgjax.lang.state import ProgramState
@@ -43,10 +42,7 @@ def run_unthreaded(
         BatchError: programs failed; raised when all have ended.
     """
     settings = program.settings(options, False, backend, fork)
-    prefix = ""
-    if settings.hints and len(rows) > 1:
-        prefix = constant_prefix(program.func, list(rows), settings.backend.chat)
-    job = Job(program.name, program.func, rows, settings, prefix, at_once, False)
+    job = program.job(rows, settings, at_once)
     active = settings.backend.active
     # Nothing is answered before all that begin together have begun.
     active(1)

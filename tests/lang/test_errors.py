@@ -1,6 +1,7 @@
 """Failures: each reaches its reader with its cause, and harms nobody else."""
 
 import asyncio
+import functools
 from collections.abc import Sequence
 
 import pytest
@@ -309,6 +310,10 @@ def test_only_plain_functions_are_programs() -> None:
         (waits, "an async function"),
         (yields, "a generator"),
         (5, "takes a Python function"),
+        (functools.partial(lambda s, a: a, a=1), "takes a Python function"),
+        (lambda s, *args: None, "a variadic positional parameter 'args'"),
+        (lambda s, **kwargs: None, "a variadic keyword parameter 'kwargs'"),
+        (lambda s, a, /: None, "a positional-only parameter 'a'"),
     ):
         with pytest.raises(sgl.ConfigError, match=kind):
             sgl.function(func)  # type: ignore[call-overload]

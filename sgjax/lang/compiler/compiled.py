@@ -12,7 +12,8 @@ from sgjax.lang import ir
 from sgjax.lang.compiler import nodes as g
 from sgjax.lang.compiler.graph import Graph
 from sgjax.lang.forks import ForkGroup
-from sgjax.lang.function import RESERVED, SglFunction, checked_rows
+from sgjax.lang.function import SglFunction
+from sgjax.lang.signature import RESERVED, checked_rows
 from sgjax.lang.state import ProgramState
 
 
