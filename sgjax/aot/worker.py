@@ -32,7 +32,7 @@ from sgjax.kernels.sharded import ShardedAttention
 from sgjax.models import sharding
 from sgjax.models.config import DTYPE_BYTES, ModelConfig
 from sgjax.models.layer import LlamaWeights
-from sgjax.models.llama import make_kv
+from sgjax.models.llama import make_kv, stored_bytes
 from sgjax.models.presets import load_preset
 from sgjax.models.weights import from_tensors, tensor_shapes
 
@@ -92,7 +92,7 @@ def _check(job: Job, target: Target, devices: list[Any], dump: Path) -> dict[str
     mesh = Mesh(np.array(devices[: job.tensor]), (sharding.TENSOR,))
     room = target.memory_bytes * target.usable_memory
     weights_bytes = _bytes_a_device(abstract_weights(whole, mesh, job.dtype))
-    token_bytes = whole.kv_bytes_per_token(job.dtype) // job.tensor
+    token_bytes = stored_bytes(whole, job.dtype, target.platform, job.tensor) // job.tensor
     left = int(room - weights_bytes - RESERVE_BYTES) // token_bytes
     tokens = job.kv_tokens or max(left, job.context)
     tokens = tokens // job.page_size * job.page_size
@@ -164,7 +164,7 @@ def _compile(
     everywhere = NamedSharding(mesh, sharding.REPLICATED)
     batch = jax.tree.map(lambda x: _placed(x, everywhere), dummy_batch(shape, config.vocab_size))
     pool = NamedSharding(mesh, sharding.POOL)
-    kv = jax.eval_shape(lambda: make_kv(config, tokens, job.dtype, target.platform))
+    kv = jax.eval_shape(lambda: make_kv(config, tokens, job.dtype, target.platform, pool))
     kv = jax.tree.map(lambda x: _placed(x, pool), kv)
     # What kernels ask of their device while they are lowered.
     abstract = mesh.abstract_mesh

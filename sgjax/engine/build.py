@@ -15,7 +15,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, NamedSharding
 
-from sgjax.engine.assemble import build_pages, build_scheduler, page_bytes, whole_pages
+from sgjax.engine.assemble import build_pages, build_scheduler, whole_pages
 from sgjax.engine.config import (
     BLOCK_TOKENS,
     CascadeSpec,
@@ -51,6 +51,7 @@ from sgjax.models.config import ModelConfig
 from sgjax.models.dense import select_dense
 from sgjax.models.int8 import quantize
 from sgjax.models.layer import Dense, LlamaWeights
+from sgjax.models.llama import stored_bytes
 from sgjax.models.load import LoadedModel, load_model
 from sgjax.models.pull import default_cache_dir
 from sgjax.models.sharding import REPLICATED, TENSOR, fit_config, fit_weights, make_mesh, shardings
@@ -107,7 +108,7 @@ class Parts:
             "mean_batch_size": stats.rows / max(stats.forward_passes, 1),
             "evicted_tokens": self.pages.evicted_pages * pool.page_size,
             "pages": {k: counts[k] for k in ("total", "free", "tree", "sequence")},
-            "page_bytes": page_bytes(self.config, self.model),
+            "page_bytes": self.executor.page_bytes,
             "peak_memory_bytes": peak_memory_bytes(),
             "num_running": self.scheduler.num_running,
             "num_waiting": self.scheduler.num_waiting,
@@ -265,7 +266,7 @@ def _sized(
     """Return the configuration with what depends on model and memory; the context, K/V's dtype."""
     context = context_len(config.max_context_len, model)
     kv_dtype = config.kv_dtype or config.dtype
-    token_bytes = model.kv_bytes_per_token(kv_dtype)
+    token_bytes = stored_bytes(model, kv_dtype, platform, config.mesh.tensor)
     if platform != "cpu":  # whose devices share one memory
         token_bytes //= config.mesh.tensor
     kv_tokens = config.kv_tokens or fitting_tokens(token_bytes, config.max_running * context)
@@ -290,9 +291,4 @@ def _shared_prefix(spec: SharedPrefixSpec | None, attention: Attention) -> Share
     if spec is None:
         pays = attention.run_pays_from
         return CascadeSpec(min_queries=pays) if pays else PlainSpec()
-    if isinstance(spec, CascadeSpec) and not attention.run_pays_from:
-        raise UnsupportedBackend(
-            f"shared_prefix: cascade is not done by attention={attention.name!r}; use "
-            "shared_prefix: none, or another backend"
-        )
     return spec

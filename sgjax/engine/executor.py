@@ -93,6 +93,8 @@ class JaxExecutor:
         self._platform = jax.default_backend()
         pool = None if mesh is None else NamedSharding(mesh, POOL)
         self._kv = make_kv(config, num_pages * page_size, kv_dtype, self._platform, pool)
+        self.page_bytes = sum(x.nbytes for x in jax.tree.leaves(self._kv)) // num_pages
+        """Bytes that a page takes, over all layers and devices."""
         if self._platform == "cpu":
             use_large_pages(weights)
         self._masks = masks

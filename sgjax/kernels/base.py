@@ -26,7 +26,10 @@ class Attention(Protocol):
 
     @property
     def run_pays_from(self) -> int:
-        """Return how many queries a shared run must have to be worth it; 0 ignores all runs."""
+        """Return how many queries a shared run must have to save time; 0 is that none does.
+
+        Runs that a layout has are attended to in any case.
+        """
         ...
 
     def __call__(
@@ -44,8 +47,8 @@ class Attention(Protocol):
             q: f[T, H, D] rotated queries, not yet scaled.
             k: f[T, K, D] rotated keys of the new tokens.
             v: f[T, K, D] values of the new tokens.
-            k_pool: [N * S, K * D] keys of one layer.
-            v_pool: [N * S, K * D] values of one layer.
+            k_pool: [N * S, W] keys of one layer.
+            v_pool: [N * S, W] values of one layer.
             layout: where the tokens belong.
 
         Returns:

@@ -31,11 +31,10 @@ def run_queries(num_tokens: int) -> int:
 class SharedRuns:
     """Runs of pages that several sequences share, each to be attended once for all its queries.
 
-    A backend may ignore them: `kv_lens` and `page_table` alone say what is attended, runs only say
-    how to do it faster. A backend that uses them attends from the tokens of each run to the run's
-    positions, from every token to the rest of its context from `own_start` on, and merges the
-    partial softmaxes, which is exact. Their number is fixed by T, so that sharing is data and never
-    another program; unused runs are empty.
+    `kv_lens` and `page_table` alone say what is attended, runs only say how to do it faster: attend
+    from the tokens of each run to the run's positions, from every token to the rest of its context
+    from `own_start` on, and merge the partial softmaxes, which is exact. Their number is fixed by
+    T, so that sharing is data and never another program; unused runs are empty.
 
     Attributes:
         tokens: i32[I, W] indices into T of the queries of a run, padding is T; the first one's
@@ -181,8 +180,8 @@ class KVCache:
     copies the pool through float32.
 
     Attributes:
-        k: L arrays [N * S, K * D], one row a slot.
-        v: L arrays [N * S, K * D].
+        k: L arrays [N * S, W], one row a slot: K * D elements, and what `storage.row_width` adds.
+        v: L arrays [N * S, W].
     """
 
     k: tuple[jax.Array, ...]

@@ -84,7 +84,7 @@ class PallasGpuAttention:
         q = jnp.pad(tiles.q, ((0, 0), (0, 0), (0, rows - M), (0, lanes - D)))
         limits = jnp.pad(tiles.limits, ((0, 0), (0, rows - M)))
         out, lse = pl.pallas_call(
-            self._program,
+            functools.partial(self._program, D),
             grid=(R, K, splits),
             out_shape=(
                 ragged.f32(R, K, splits, rows, lanes),
@@ -101,6 +101,7 @@ class PallasGpuAttention:
 
     def _program(  # type: ignore[no-untyped-def] # refs have no public type
         self,
+        D,
         q_ref,
         limit_ref,
         start_ref,
@@ -114,8 +115,7 @@ class PallasGpuAttention:
     ) -> None:
         r, head, split = pl.program_id(0), pl.program_id(1), pl.program_id(2)
         splits = out_ref.shape[2]
-        _, K, M, lanes = q_ref.shape
-        D = k_ref.shape[1] // K
+        M, lanes = q_ref.shape[2:]
         S, C, P = self.page_size, self.chunk, table_ref.shape[1]
         start, end, row = start_ref[r], end_ref[r], row_ref[r]
         # Whole chunks a split, as equal as they come.

@@ -21,8 +21,6 @@ from sgjax.kernels.batch import Layout
 from sgjax.kernels.precision import precision_of
 from sgjax.kernels.ragged import EMPTY, Tiles
 
-LANES = 128
-"""Of a vector register: a page's row (K * D) is a whole number of them."""
 SUBLANES = 16
 """Rows of a tile of bfloat16: a page holds a whole number of them."""
 
@@ -64,11 +62,6 @@ class PallasTpuAttention:
         layout: Layout,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """See `Attention`."""
-        if k_pool.shape[1] % LANES:
-            raise UnsupportedBackend(
-                f"attention='pallas_tpu' needs kv heads x head_dim in whole {LANES}s, got "
-                f"{k_pool.shape[1]}; use a smaller mesh or attention='reference'"
-            )
         return ragged.attend(self.kernel, self.tile_rows, q, k, v, k_pool, v_pool, layout)
 
     def kernel(
@@ -79,16 +72,17 @@ class PallasTpuAttention:
         rows = -(-M // SUBLANES) * SUBLANES
         q = jnp.pad(tiles.q, ((0, 0), (0, 0), (0, rows - M), (0, 0)))
         limits = jnp.pad(tiles.limits, ((0, 0), (0, rows - M)))[:, :, None]
-        pages = [pool.reshape(-1, self.page_size, K * D) for pool in (k_pool, v_pool)]
+        width = k_pool.shape[1]
+        pages = [pool.reshape(-1, self.page_size, width) for pool in (k_pool, v_pool)]
         tile = pl.BlockSpec((1, K, rows, D), lambda r, *_: (r, 0, 0, 0))
-        buffers = [pltpu.VMEM((2, self.chunk, K * D), k_pool.dtype) for _ in "kv"]
+        buffers = [pltpu.VMEM((2, self.chunk, width), k_pool.dtype) for _ in "kv"]
         sums = [pltpu.VMEM((K, rows, n), jnp.float32) for n in (1, 1, D)]
         # Bytes and products of full tables: what the tiles ask for is data.
         positions = R * table.shape[1] * self.page_size
         cost = pl.CostEstimate(
             flops=4 * positions * K * rows * D,
             transcendentals=positions * K * rows,
-            bytes_accessed=2 * positions * K * D * k_pool.dtype.itemsize,
+            bytes_accessed=2 * positions * width * k_pool.dtype.itemsize,
         )
         out, lse = pl.pallas_call(
             self._program,

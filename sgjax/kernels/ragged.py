@@ -51,7 +51,7 @@ class Kernel(Protocol):
         Args:
             tiles: the queries.
             table: i32[B, P] pages.
-            k_pool, v_pool: [N * S, K * D].
+            k_pool, v_pool: [N * S, W].
         """
         ...
 

@@ -131,7 +131,7 @@ class ModelConfig:
 
     @property
     def kv_size(self) -> int:
-        """Return K * D, the width of all key (or value) heads: a row of the K/V pool."""
+        """Return K * D, the width of all key (or value) heads."""
         return self.num_kv_heads * self.head_dim
 
     @property
@@ -145,7 +145,7 @@ class ModelConfig:
         return embeddings + self.num_layers * (attention + bias + mlp + 2 * E) + E
 
     def kv_bytes_per_token(self, dtype: str) -> int:
-        """Return the bytes of K and V of one token over all layers.
+        """Return the bytes of K and V of one token over all layers, without a pool's padding.
 
         Args:
             dtype: "float32" or "bfloat16".

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sgjax.kernels.base import Attention
 from sgjax.kernels.batch import Batch, KVCache
-from sgjax.kernels.storage import pool_dtype
+from sgjax.kernels.storage import pool_dtype, row_width
 from sgjax.models.config import LinearScaling, Llama3Scaling, ModelConfig
 from sgjax.models.layer import Dense, LlamaWeights, XlaDense
 
@@ -32,14 +32,23 @@ def make_kv(
         num_slots: N * S tokens, the scratch page included.
         dtype: "float32" or "bfloat16".
         platform: "cpu", "gpu" or "tpu"; on CPU 16-bit K/V are stored as uint16.
-        sharding: of each layer's pools; None is one device.
+        sharding: of each layer's pools, whole heads on each device; None is one device.
 
     Raises:
         ConfigError: the dtype is not supported.
     """
-    shape, stored = (num_slots, config.kv_size), pool_dtype(dtype, platform)
+    heads = (num_slots, config.kv_size)
+    devices = 1 if sharding is None else heads[1] // sharding.shard_shape(heads)[1]
+    shape = (num_slots, row_width(config.kv_size, platform, devices))
+    stored = pool_dtype(dtype, platform)
     leaves = [jnp.zeros(shape, stored, device=sharding) for _ in range(2 * config.num_layers)]
     return KVCache(k=tuple(leaves[::2]), v=tuple(leaves[1::2]))
+
+
+def stored_bytes(config: ModelConfig, dtype: str, platform: str, devices: int = 1) -> int:
+    """Return the bytes that a token takes in the pools of `make_kv`, of all layers and devices."""
+    width = row_width(config.kv_size, platform, devices)
+    return config.kv_bytes_per_token(dtype) // config.kv_size * width
 
 
 def forward(

@@ -81,24 +81,41 @@ def test_the_tpu_kernel_compiles(target):
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "page_size", "dtype"),
+    ("heads", "page_size", "dtype"),
     [
-        (64, 16, "float32"),
-        (64, 128, "bfloat16"),
-        (80, 32, "bfloat16"),
-        (80, 64, "float32"),
-        (96, 16, "bfloat16"),
-        (96, 32, "float32"),
-        (128, 64, "bfloat16"),
-        (128, 128, "float32"),
+        (HEADS[64], 16, "float32"),
+        ((9, 3, 64), 128, "bfloat16"),  # rows of 192 elements, padded, as are those of one head
+        (HEADS[80], 32, "bfloat16"),
+        ((4, 1, 80), 64, "float32"),
+        ((3, 1, 96), 16, "bfloat16"),
+        (HEADS[96], 32, "float32"),
+        (HEADS[128], 64, "bfloat16"),
+        (HEADS[128], 128, "float32"),
     ],
 )
-def test_the_tpu_kernel_compiles_for_every_head_dim_page_size_and_dtype(head_dim, page_size, dtype):
-    verdict = compiled(
-        "v5e", "llama-3-8b", "kernel", page_size=page_size, dtype=dtype, heads=HEADS[head_dim]
-    )
+def test_the_tpu_kernel_compiles_for_every_head_dim_page_size_and_dtype(heads, page_size, dtype):
+    verdict = compiled("v5e", "llama-3-8b", "kernel", page_size=page_size, dtype=dtype, heads=heads)
     assert verdict.status == "fits", verdict.reason
     assert verdict.kernels
+
+
+@pytest.mark.parametrize(
+    ("target", "step", "tensor", "row"),
+    [("v5e", "decode", 1, 256), ("v5p", "kernel", 1, 256), ("v6e", "prefill", 3, 3 * 128)],
+)
+def test_rows_that_are_no_whole_tiles_of_a_tpu_are_padded_and_updated_in_place(
+    target, step, tensor, row
+):
+    """SmolLM2's three kv heads of 64: 192 elements, or 64 on each of three devices."""
+    verdict = compiled(target, "smollm2-135m", step, tensor)
+    assert verdict.status == "fits", verdict.reason
+    assert verdict.kernels
+    bytes_a_token = 2 * 30 * (row // tensor) * 2
+    assert verdict.kv_bytes == verdict.kv_tokens * bytes_a_token
+    layers = 1 if step == "kernel" else verdict.num_layers
+    assert verdict.alias_bytes >= verdict.kv_bytes // 30 * layers
+    one_layers_keys = verdict.kv_bytes // 60
+    assert verdict.temp_bytes < min(0.05 * verdict.kv_bytes, one_layers_keys)
 
 
 @pytest.mark.parametrize(

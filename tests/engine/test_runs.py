@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 import sgjax as sgl
 from sgjax.engine.runs import Member, plan_runs
-from sgjax.errors import ConfigError, UnsupportedBackend
+from sgjax.errors import ConfigError
 from sgjax.kernels import native
 from sgjax.kernels.batch import run_queries
 from sgjax.kernels.cpu import CpuAttention
 from sgjax.kernels.pallas_gpu import PallasGpuAttention
+from sgjax.kernels.reference import ReferenceAttention
 from tests.engine.rule8 import check_same_text, make_prompts, make_reference
 from tests.kernels.ragged import Extend, pack
 from tests.kernels.test_attention import BQ, D, G, compiled
@@ -145,6 +146,7 @@ def test_runs_that_do_not_fit_the_arrays_stay_with_the_sequences():
 
 
 def cascades():
+    yield ReferenceAttention(S)
     yield CpuAttention(S, chunk=16)
     yield PallasGpuAttention(S, chunk=16, tile_rows=8, splits=2, interpret=True)
     if native.find_compiler():
@@ -162,7 +164,6 @@ def test_cascade_attention_equals_plain_attention_on_random_trees(rows, seed):
     v_pool = rng.standard_normal((500 * S, 32), np.float32)
     q, k, v = (rng.standard_normal((D + G * BQ, h, 16), np.float32) for h in (6, 2, 2))
     for attention in cascades():
-        assert attention.run_pays_from >= 2
         run = compiled(attention)
         plain, *_ = run(q, k, v, k_pool, v_pool, packed.layout)
         got, *_ = run(q, k, v, k_pool, v_pool, layout)
@@ -170,6 +171,24 @@ def test_cascade_attention_equals_plain_attention_on_random_trees(rows, seed):
 
 
 MODEL = {"model": "random:tiny", "dtype": "float32", "max_context_len": 256, "max_running": 8}
+
+
+def test_the_reference_says_the_same_with_a_shared_prefix_attended_once():
+    common = list(range(3, 43))
+    said = []
+    for shared_prefix in ({"type": "none"}, {"type": "cascade", "min_tokens": 16}):
+        with sgl.Engine(**MODEL, attention="reference", shared_prefix=shared_prefix) as engine:
+            engine.generate(input_ids=common, sampling_params={"max_new_tokens": 1})
+            results = engine.generate(
+                input_ids=[[*common, 50 + i] for i in range(4)],
+                sampling_params={"max_new_tokens": 8, "temperature": 0},
+            )
+            assert (
+                engine.get_server_info()["config"]["shared_prefix"].items() >= shared_prefix.items()
+            )
+        assert [r["meta_info"]["cached_tokens"] for r in results] == [len(common)] * 4
+        said.append([r["output_ids"] for r in results])
+    assert said[0] == said[1]
 
 
 @pytest.mark.skipif(not native.find_compiler(), reason="no C++ compiler")
@@ -187,14 +206,14 @@ def test_text_is_the_same_with_shared_prefixes_attended_once():
     assert info["config"]["shared_prefix"] == asked
 
 
-def test_shared_prefix_is_resolved_by_the_backend_and_refused_where_it_cannot_be():
+def test_shared_prefix_is_what_is_asked_for_or_what_pays_for_the_backend():
     with sgl.Engine(**MODEL, attention="reference") as engine:
+        assert engine.get_server_info()["config"]["shared_prefix"] == {"type": "none"}
+    with sgl.Engine(**MODEL, attention="cpu", shared_prefix={"type": "none"}) as engine:
         assert engine.get_server_info()["config"]["shared_prefix"] == {"type": "none"}
     with sgl.Engine(**MODEL, attention="cpu") as engine:
         # XLA computes whole tiles of queries: a few sequences are faster by themselves.
         assert engine.get_server_info()["config"]["shared_prefix"]["min_queries"] == 8
-    with pytest.raises(UnsupportedBackend, match=r"cascade is not done by attention='reference'"):
-        sgl.Engine(**MODEL, attention="reference", shared_prefix={"type": "cascade"})
     with pytest.raises(ConfigError, match="min_tokens=0"):
         sgl.Engine(**MODEL, shared_prefix={"type": "cascade", "min_tokens": 0})
 

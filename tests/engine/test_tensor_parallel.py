@@ -35,6 +35,12 @@ def test_logits_are_the_same_on_any_number_of_devices(degrees, degree):
     assert np.abs(many - one).max() <= 1e-4 * np.abs(one).max()
 
 
+def test_two_devices_with_rows_padded_as_on_a_tpu_give_the_same_logits(degrees):
+    assert degrees[2]["row"] == 2 * 128
+    one, padded = np.array(degrees[1]["logits"]), np.array(degrees[2]["padded"])
+    assert np.abs(padded - one).max() <= 1e-4 * np.abs(one).max()
+
+
 def test_the_logits_of_a_mixture_are_the_same_on_four_devices(degrees):
     one, four = (np.array(degrees[n]["mixture"]) for n in (1, 4))
     assert np.abs(four - one).max() <= 1e-4 * np.abs(one).max()

@@ -19,6 +19,7 @@ from sgjax.engine import sampling
 from sgjax.engine.vocab import Vocab
 from sgjax.kernels.batch import Batch, Sampling
 from sgjax.kernels.cpu import CpuAttention
+from sgjax.kernels.reference import ReferenceAttention
 from sgjax.kernels.sharded import ShardedAttention
 from sgjax.models import llama, sharding
 from sgjax.models.config import ModelConfig
@@ -48,14 +49,15 @@ MIXTURE = dataclasses.replace(
 class Split:
     """The model on so many devices: one program for prefill and decode."""
 
-    def __init__(self, degree: int, model: ModelConfig = CONFIG) -> None:
+    def __init__(self, degree: int, model: ModelConfig = CONFIG, platform: str = "cpu") -> None:
         mesh = sharding.make_mesh(degree)
         config = sharding.fit_config(model, degree)
         weights = sharding.fit_weights(random_weights(model, "float32", 0), model, config)
         self.weights = jax.device_put(weights, sharding.shardings(weights, mesh))
         pool = jax.sharding.NamedSharding(mesh, sharding.POOL)
-        self.kv = llama.make_kv(config, 48, "float32", "cpu", pool)
-        attention = ShardedAttention(CpuAttention(4), mesh, sharding.TENSOR)
+        self.kv = llama.make_kv(config, 48, "float32", platform, pool)
+        inner = CpuAttention(4) if platform == "cpu" else ReferenceAttention(4)
+        attention = ShardedAttention(inner, mesh, sharding.TENSOR)
 
         def run(weights, kv, batch):
             hidden, kv = llama.forward(config, weights, kv, batch, attention)
@@ -193,6 +195,10 @@ def main() -> None:
             said["mixture"] = Split(degree, MIXTURE).logits(0, prompt).tolist()
             said["engine"] = engine_says(degree)
             said["sampled"] = sampled(degree)
+        if degree == 2:
+            padded = Split(degree, platform="tpu")
+            said["row"] = padded.kv.k[0].shape[1]
+            said["padded"] = padded.logits(0, prompt).tolist()
         print(json.dumps(said), flush=True)
 
 

@@ -1,5 +1,6 @@
 """Every attention backend against dense attention in numpy, on ragged batches."""
 
+import dataclasses
 import functools
 
 import jax
@@ -15,6 +16,8 @@ from sgjax.kernels.base import Attention
 from sgjax.kernels.cpu import CpuAttention
 from sgjax.kernels.reference import ReferenceAttention
 from sgjax.kernels.select import select_attention
+from sgjax.models.llama import make_kv, stored_bytes
+from sgjax.models.presets import load_preset
 from tests.kernels.ragged import Extend, dense_attention, pack
 
 D, G, BQ, P_TOKENS, HD = 3, 4, 4, 64, 8
@@ -45,6 +48,8 @@ class Pools:
 
     def stored(self, x):
         x = jnp.asarray(x.reshape(len(x), -1), self.dtype)
+        width = storage.row_width(x.shape[1], self.platform)
+        x = jnp.pad(x, ((0, 0), (0, width - x.shape[1])), constant_values=np.nan)
         kind = storage.pool_dtype(self.dtype, self.platform)
         return jax.lax.bitcast_convert_type(x, kind) if kind == "uint16" else x
 
@@ -90,7 +95,7 @@ def check(
         np.testing.assert_allclose(np.float32(out[at]), want, rtol=tolerance, atol=tolerance)
     assert not np.float32(out[~real]).any(), "padding must give zeros"
     for pool, x in ((k_pool, pools.k), (v_pool, pools.v)):
-        got = np.float32(storage.values(pool)).reshape(x.shape)
+        got = np.float32(storage.heads(pool, *x.shape[1:]))
         np.testing.assert_allclose(got[page_size:], x[page_size:], rtol=tolerance, atol=tolerance)
 
 
@@ -182,6 +187,30 @@ def test_the_cpu_pool_of_bfloat16_is_uint16():
     assert storage.pool_dtype("bfloat16", "gpu") == "bfloat16"
     with pytest.raises(ConfigError, match=r"float16.*float32, bfloat16"):
         storage.pool_dtype("float16", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "platform", "devices", "row"),
+    [(3, "tpu", 1, 256), (3, "tpu", 3, 384), (3, "gpu", 1, 192), (4, "tpu", 2, 256)],
+)
+def test_rows_are_whole_tiles_of_each_tpu_and_what_a_token_takes_is_what_pools_hold(
+    kv_heads, platform, devices, row
+):
+    config = load_preset("smollm2-135m").config
+    config = dataclasses.replace(config, num_heads=36, num_kv_heads=kv_heads)
+    assert storage.row_width(config.kv_size, platform, devices) == row
+    bytes_a_token = stored_bytes(config, "bfloat16", platform, devices)
+    assert bytes_a_token == 2 * config.num_layers * row * 2
+    if devices == 1:
+        pools = jax.eval_shape(lambda: make_kv(config, 160, "bfloat16", platform))
+        assert sum(x.size for x in jax.tree.leaves(pools)) * 2 == 160 * bytes_a_token
+
+
+def test_the_reference_reads_nothing_of_padded_rows():
+    check(
+        BOUNDARIES, 16, 3, 2, "bfloat16", ReferenceAttention(16),
+        tolerance=2e-2, head_dim=64, platform="tpu",
+    )  # fmt: skip
 
 
 def test_select_takes_a_backend_by_its_name():

@@ -31,12 +31,14 @@ def races_found() -> bool:
 Case = tuple[int, int, int, int, str]
 CASES: dict[str, list[Case]] = {
     "on_wait": [
-        (16, 2, 3, 64, "float32"),
+        (16, 3, 3, 64, "float32"),  # SmolLM2's: rows of 192 elements are padded
+        (32, 1, 4, 96, "bfloat16"),
         (32, 1, 4, 128, "bfloat16"),
         (64, 8, 1, 80, "float32"),  # a row of K * D elements is whole vectors, a head is not
     ],
     "eager": [
-        (16, 2, 1, 64, "bfloat16"),
+        (16, 3, 3, 64, "bfloat16"),
+        (32, 1, 2, 80, "float32"),
         (32, 4, 3, 96, "bfloat16"),
         (128, 1, 8, 128, "float32"),
     ],
