@@ -31,6 +31,7 @@ from sgjax.engine.front import Front
 from sgjax.engine.hosts import check_processes, other_hosts
 from sgjax.engine.loop import EngineLoop
 from sgjax.engine.masks import MaskTable
+from sgjax.engine.parts import Parts
 from sgjax.engine.sizing import (
     check_room,
     context_len,
@@ -40,8 +41,6 @@ from sgjax.engine.sizing import (
 )
 from sgjax.errors import ConfigError, UnsupportedBackend
 from sgjax.fsm.cache import GrammarCache, GrammarCompiler
-from sgjax.fsm.grammar import Grammar
-from sgjax.fsm.kernels import Kernels
 from sgjax.fsm.native import load_kernels
 from sgjax.fsm.spec import ExactSamplerSpec, build_jump
 from sgjax.kernels.base import Attention
@@ -56,66 +55,33 @@ from sgjax.models.load import LoadedModel, load_model
 from sgjax.models.pull import default_cache_dir
 from sgjax.models.sharding import REPLICATED, TENSOR, fit_config, fit_weights, make_mesh, shardings
 from sgjax.schedule import (
-    PageKeeper,
-    Scheduler,
     build_siblings,
 )
 from sgjax.schedule.entrance import Open
-from sgjax.tokens.base import Tokenizer
 
 
 @dataclass(frozen=True)
-class Parts:
-    """An engine's parts; scheduler and executor belong to the loop's thread."""
+class MeasuredParts(Parts):
+    """The parts of an engine that runs its plans on a device."""
 
-    config: EngineConfig
-    model: ModelConfig
-    tokenizer: Tokenizer
-    pages: PageKeeper
-    scheduler: Scheduler
     executor: JaxExecutor
     attention: Attention
     dense: Dense
-    grammars: GrammarCache[Grammar]
-    kernels: Kernels
-    loop: EngineLoop
-    front: Front
 
     def release(self) -> None:
-        """Free the device's memory, and let other processes that run the same steps end.
-
-        To be called when the loop has stopped.
-        """
+        """Free the device's memory, and let other processes that run the same steps end."""
         self.executor.release()
 
-    def info(self) -> dict[str, Any]:
-        """Return resolved config, device, executor kind and counters (on the loop's thread)."""
-        stats, times, pool = self.scheduler.stats, self.loop.times, self.pages.pool
-        counts = pool.counts()
-        device = jax.local_devices()[0]
+    def device_info(self) -> dict[str, Any]:
+        """Return the device, its backends, and the shapes that were compiled."""
         return {
-            "config": dataclasses.asdict(self.config),
-            "model": dataclasses.asdict(self.model),
-            "device": device.device_kind,
+            "device": jax.local_devices()[0].device_kind,
             "executor": self.executor.kind,
             "attention": self.attention.name,
             "linear": self.dense.name,
-            "grammar_kernels": self.kernels.name,
-            "grammars": dataclasses.asdict(self.grammars.stats),
             "versions": {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")},
-            **dataclasses.asdict(stats),
-            "cache_hit_rate": stats.cached_tokens / max(stats.prompt_tokens, 1),
-            "mean_batch_size": stats.rows / max(stats.forward_passes, 1),
-            "evicted_tokens": self.pages.evicted_pages * pool.page_size,
-            "pages": {k: counts[k] for k in ("total", "free", "tree", "sequence")},
             "page_bytes": self.executor.page_bytes,
             "peak_memory_bytes": peak_memory_bytes(),
-            "num_running": self.scheduler.num_running,
-            "num_waiting": self.scheduler.num_waiting,
-            "plan_s": times.plan_s,
-            "device_s": times.device_s,
-            "commit_s": times.commit_s,
-            "cache_s": self.pages.cache_s,
             "compilations": len(self.executor.shapes),
             "shapes": [
                 {**dataclasses.asdict(shape), "first_run_s": seconds}
@@ -124,7 +90,7 @@ class Parts:
         }
 
 
-def build(config: EngineConfig) -> Parts:
+def build(config: EngineConfig) -> MeasuredParts:
     """Load the model, make pool, cache, scheduler and executor, and start the loop.
 
     Raises:
@@ -188,19 +154,19 @@ def build(config: EngineConfig) -> Parts:
         front = ExactSampler(
             loop, grammars, model.tokenizer, config.grammar, config.seed, context, executor.now
         )
-    return Parts(
+    return MeasuredParts(
         config,
         model.config,
         model.tokenizer,
         pages,
         scheduler,
-        executor,
-        attention,
-        dense,
         grammars,
         kernels,
         loop,
         front,
+        executor,
+        attention,
+        dense,
     )
 
 

@@ -4,63 +4,24 @@ Imports its neighbours, tokens and types; jax comes in through `build`, where it
 Everything here runs on the callers' threads and speaks to the loop by messages.
 """
 
-import asyncio
-import queue
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
+from sgjax.engine.caller import Caller
 from sgjax.engine.config import EngineConfig, JaxSpec, resolve
-from sgjax.engine.front import Front
-from sgjax.engine.inputs import Call, RequestIds, read_call
-from sgjax.engine.loop import EngineLoop
-from sgjax.engine.results import Result, Results
+from sgjax.engine.inputs import RequestIds, read_call
+from sgjax.engine.parts import Parts
+from sgjax.engine.results import Result
 from sgjax.engine.simulated import SimulatedParts, build_simulated
 from sgjax.errors import ConfigError, UnsupportedBackend
-from sgjax.schedule import Scheduler, Watcher
+from sgjax.schedule import Watcher
 from sgjax.sim.replay import Served
 from sgjax.sim.trace import Arrival
 from sgjax.tokens.base import Tokenizer
 from sgjax.types import Delta, Request
-
-Heard = tuple[int, Delta | Exception]
-
-
-class Parts(Protocol):
-    """What an engine's parts have in common, measured or simulated."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Return the model's tokenizer."""
-        ...
-
-    @property
-    def scheduler(self) -> Scheduler:
-        """Return the scheduler; it belongs to the loop's thread."""
-        ...
-
-    @property
-    def loop(self) -> EngineLoop:
-        """Return the running loop."""
-        ...
-
-    @property
-    def front(self) -> Front:
-        """Return where requests go in: the loop, or what stands before it."""
-        ...
-
-    def info(self) -> dict[str, Any]:
-        """Return resolved config, device and counters (on the loop's thread)."""
-        ...
-
-    def release(self) -> None:
-        """Free the device's memory, and let other processes that run the same steps end.
-
-        To be called when the loop has stopped.
-        """
-        ...
 
 
 class Engine:
@@ -141,7 +102,7 @@ class Engine:
         Raises:
             SgjaxError: the only request is refused, aborted or fails.
         """
-        call = self._read(
+        caller = self._ask(
             prompt,
             sampling_params,
             input_ids,
@@ -151,18 +112,7 @@ class Engine:
             top_logprobs_num,
             stream,
         )
-        inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
-        if stream:
-            return self._stream(call, inbox)
-        results = Results(call, self.tokenizer)
-        self._submit(call, lambda index, heard: inbox.put((index, heard)))
-        try:
-            while results.alive:
-                results.hear(*inbox.get())
-        except BaseException:
-            self._abort_all(call)
-            raise
-        return results.whole()
+        return caller.stream() if stream else caller.wait()
 
     async def async_generate(
         self,
@@ -179,7 +129,7 @@ class Engine:
 
         Cancelling the awaiting task aborts its requests.
         """
-        call = self._read(
+        caller = self._ask(
             prompt,
             sampling_params,
             input_ids,
@@ -189,27 +139,7 @@ class Engine:
             top_logprobs_num,
             stream,
         )
-        loop = asyncio.get_running_loop()
-        inbox: asyncio.Queue[Heard] = asyncio.Queue()
-
-        def hear(index: int, heard: Delta | Exception) -> None:
-            try:
-                loop.call_soon_threadsafe(inbox.put_nowait, (index, heard))
-            except RuntimeError:
-                # The event loop was closed, so nobody waits for this any more.
-                self._abort_all(call)
-
-        if stream:
-            return self._async_stream(call, inbox, hear)
-        results = Results(call, self.tokenizer)
-        self._submit(call, hear)
-        try:
-            while results.alive:
-                results.hear(*await inbox.get())
-        except BaseException:
-            self._abort_all(call)
-            raise
-        return results.whole()
+        return caller.stream_async() if stream else await caller.wait_async()
 
     def submit(
         self, requests: list[Request], hear: Callable[[int, Delta | Exception], None]
@@ -298,7 +228,7 @@ class Engine:
         self._loop.stop()
         self._parts.release()
 
-    def _read(
+    def _ask(
         self,
         prompt: object,
         sampling_params: object,
@@ -308,12 +238,12 @@ class Engine:
         logprob_start_len: int,
         top_logprobs_num: int,
         stream: bool,
-    ) -> Call:
+    ) -> Caller:
         if image_data is not None:
             raise UnsupportedBackend(
                 f"image_data was given, but model {self.config.model!r} takes no images; drop it"
             )
-        return read_call(
+        call = read_call(
             self.tokenizer,
             self._ids,
             prompt,
@@ -324,42 +254,7 @@ class Engine:
             top_logprobs_num,
             stream,
         )
-
-    def _submit(self, call: Call, hear: Callable[[int, Delta | Exception], None]) -> None:
-        good = [(i, r) for i, r in enumerate(call.requests) if isinstance(r, Request)]
-        for i, refused in enumerate(call.requests):
-            if not isinstance(refused, Request):
-                hear(i, refused)
-        self.submit([r for _, r in good], lambda at, heard: hear(good[at][0], heard))
-
-    def _stream(self, call: Call, inbox: "queue.SimpleQueue[Heard]") -> Iterator[Result]:
-        results = Results(call, self.tokenizer)
-        self._submit(call, lambda index, heard: inbox.put((index, heard)))
-        try:
-            while results.alive:
-                yield results.hear(*inbox.get())
-        finally:
-            if results.alive:
-                self._abort_all(call)
-
-    async def _async_stream(
-        self,
-        call: Call,
-        inbox: "asyncio.Queue[Heard]",
-        hear: Callable[[int, Delta | Exception], None],
-    ) -> AsyncIterator[Result]:
-        results = Results(call, self.tokenizer)
-        self._submit(call, hear)
-        try:
-            while results.alive:
-                yield results.hear(*await inbox.get())
-        finally:
-            if results.alive:
-                self._abort_all(call)
-
-    def _abort_all(self, call: Call) -> None:
-        for request_id in call.ids:
-            self._front.abort(request_id)
+        return Caller(self, call)
 
 
 def _build(config: EngineConfig) -> Parts:

@@ -12,22 +12,17 @@ from typing import Any
 
 from sgjax.engine.assemble import build_pages, build_scheduler, page_bytes, whole_pages
 from sgjax.engine.config import EngineConfig, MeshSpec
-from sgjax.engine.front import Front
 from sgjax.engine.loop import EngineLoop
+from sgjax.engine.parts import Parts
 from sgjax.errors import ConfigError
 from sgjax.fsm.cache import GrammarCache, GrammarCompiler
 from sgjax.fsm.grammar import Grammar
-from sgjax.fsm.kernels import Kernels
 from sgjax.fsm.native import load_kernels
 from sgjax.fsm.spec import ExactSamplerSpec, build_jump
 from sgjax.models.config import ModelConfig
 from sgjax.models.gguf_file import GgufFile
 from sgjax.models.presets import load_preset, preset_names
 from sgjax.models.pull import default_cache_dir, pull, pulled_path
-from sgjax.schedule import (
-    PageKeeper,
-    Scheduler,
-)
 from sgjax.sim import SimSpec, Simulator, build_simulator
 from sgjax.sim.replay import ANY_ID, Served, drive
 from sgjax.sim.trace import Arrival
@@ -41,49 +36,23 @@ from sgjax.types import Constraint
 
 
 @dataclass(frozen=True)
-class SimulatedParts:
-    """A simulated engine's parts; the scheduler belongs to the loop's thread."""
+class SimulatedParts(Parts):
+    """The parts of an engine that runs its plans on a virtual clock."""
 
-    config: EngineConfig
-    model: ModelConfig
-    tokenizer: Tokenizer
-    pages: PageKeeper
-    scheduler: Scheduler
     simulator: Simulator
-    grammars: GrammarCache[Grammar]
-    kernels: Kernels
-    loop: EngineLoop
-    front: Front
 
     def release(self) -> None:
         """There is no device, and there are no other processes."""
 
-    def info(self) -> dict[str, Any]:
-        """Return resolved config, device and counters; `clock_s` is the virtual clock."""
-        stats, times, pool = self.scheduler.stats, self.loop.times, self.pages.pool
-        counts = pool.counts()
+    def device_info(self) -> dict[str, Any]:
+        """Return the hardware that is simulated; `clock_s` is the virtual clock."""
         return {
-            "config": dataclasses.asdict(self.config),
-            "model": dataclasses.asdict(self.model),
             "device": self.simulator.hardware.summary,
             "executor": self.simulator.executor.kind,
             "clock_s": self.simulator.executor.now(),
             "attention": "none",
-            "grammar_kernels": self.kernels.name,
-            "grammars": dataclasses.asdict(self.grammars.stats),
-            "versions": {"numpy": metadata.version("numpy")},
-            **dataclasses.asdict(stats),
-            "cache_hit_rate": stats.cached_tokens / max(stats.prompt_tokens, 1),
-            "mean_batch_size": stats.rows / max(stats.forward_passes, 1),
-            "evicted_tokens": self.pages.evicted_pages * pool.page_size,
-            "pages": {k: counts[k] for k in ("total", "free", "tree", "sequence")},
             "page_bytes": page_bytes(self.config, self.model),
-            "num_running": self.scheduler.num_running,
-            "num_waiting": self.scheduler.num_waiting,
-            "plan_s": times.plan_s,
-            "device_s": times.device_s,
-            "commit_s": times.commit_s,
-            "cache_s": self.pages.cache_s,
+            "versions": {"numpy": metadata.version("numpy")},
             "compilations": 0,
             "shapes": [],
         }
@@ -160,7 +129,7 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
     grammars = GrammarCache(compile_constraint, config.grammar.reuse, num_threads=0)
     loop = EngineLoop(scheduler, executor, settle_s=spec.settle_s, grammars=grammars)
     return SimulatedParts(
-        config, model, tokenizer, pages, scheduler, simulator, grammars, kernels, loop, loop
+        config, model, tokenizer, pages, scheduler, grammars, kernels, loop, loop, simulator
     )
 
 

@@ -1,5 +1,6 @@
 """Engine on a simulated device: the same public face, a virtual clock, and no jax."""
 
+import gc
 import shutil
 import subprocess
 import sys
@@ -193,3 +194,9 @@ def test_a_sibling_of_a_refused_score_is_not_held_up(make):
     with pytest.raises(sgl.ProgramError, match="select"):
         both.run(backend=make(), temperature=0.0)
     assert len(said) == 1
+
+
+def test_an_engine_lives_as_long_as_somebody_reads_a_stream_of_it():
+    stream = sgl.Engine(executor=A10G).generate("Once upon a time", GREEDY, stream=True)
+    gc.collect()
+    assert list(stream)[-1]["meta_info"]["completion_tokens"] == 40
