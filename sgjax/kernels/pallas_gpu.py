@@ -1,7 +1,8 @@
 """Paged attention for CUDA in Pallas, lowered by Triton. Imports jax, pallas and kernels.
 
-A program of the kernel holds one kv head of a tile of queries and walks a share of the tile's range
-in chunks of positions: page ids first, then rows of the pool through them, whatever the page size.
+A program of the kernel holds one kv head of a tile of queries, or a piece of it where many query
+heads share that, and walks a share of the tile's range in chunks of positions: page ids first, then
+rows of the pool through them, whatever the page size.
 The range is split over `splits` programs (split-KV, as FlashDecoding): their partial softmaxes are
 merged outside. Triton's arrays have power-of-two sizes, so rows and heads are padded with masks.
 
@@ -35,9 +36,9 @@ class PallasGpuAttention:
     Attributes:
         page_size: S.
         chunk: positions a program takes at a time, a power of two >= 16.
-        tile_rows: rows (queries times H / K) of a tile of a query block. In float32 a half and a
-            quarter: elements are twice as wide, and exact products need many registers (more than
-            16 query heads a kv head still spill some, on compute capability 9.0).
+        tile_rows: rows (queries times H / K) of a tile of a query block, and of a program: a power
+            of two. In float32 a half and a quarter (at least 16): elements are twice as wide, and
+            exact products need many registers.
         splits: programs that share a tile's range at most; fewer where tiles fill the device.
         num_warps, num_stages: of each program.
         interpret: run on the CPU, for tests of the arithmetic.
@@ -78,17 +79,20 @@ class PallasGpuAttention:
     ) -> tuple[jax.Array, jax.Array]:
         """See `ragged.Kernel`."""
         R, K, M, D = tiles.q.shape
-        splits = max(1, min(self.splits, PROGRAMS // (R * K)))
-        rows = max(16, pl.next_power_of_2(M))  # a matrix unit takes at least 16
-        lanes = pl.next_power_of_2(D)
-        q = jnp.pad(tiles.q, ((0, 0), (0, 0), (0, rows - M), (0, lanes - D)))
-        limits = jnp.pad(tiles.limits, ((0, 0), (0, rows - M)))
+        # A matrix unit takes at least 16 rows; registers hold no more than those of a tile.
+        rows = max(16, min(pl.next_power_of_2(M), self.tile_rows))
+        pieces = pl.cdiv(M, rows)
+        splits = max(1, min(self.splits, PROGRAMS // (R * K * pieces)))
+        lanes, more = pl.next_power_of_2(D), pieces * rows - M
+        q = jnp.pad(tiles.q, ((0, 0), (0, 0), (0, more), (0, lanes - D)))
+        q = q.reshape(R, K * pieces, rows, lanes)
+        limits = jnp.pad(tiles.limits, ((0, 0), (0, more))).reshape(R, pieces, rows)
         out, lse = pl.pallas_call(
             functools.partial(self._program, D),
-            grid=(R, K, splits),
+            grid=(R, K * pieces, splits),
             out_shape=(
-                ragged.f32(R, K, splits, rows, lanes),
-                ragged.f32(R, K, splits, rows),
+                ragged.f32(R, K * pieces, splits, rows, lanes),
+                ragged.f32(R, K * pieces, splits, rows),
             ),
             compiler_params=plt.CompilerParams(
                 num_warps=self.num_warps, num_stages=self.num_stages
@@ -97,6 +101,7 @@ class PallasGpuAttention:
             name="paged_attention_gpu",
         )(q, limits, tiles.start, tiles.end, tiles.row, table, k_pool, v_pool)
         out, lse = ragged.merge_parts(out, lse, 2)
+        out, lse = out.reshape(R, K, -1, lanes), lse.reshape(R, K, -1)
         return out[:, :, :M, :D], lse[:, :, :M]
 
     def _program(  # type: ignore[no-untyped-def] # refs have no public type
@@ -113,8 +118,9 @@ class PallasGpuAttention:
         out_ref,
         lse_ref,
     ) -> None:
-        r, head, split = pl.program_id(0), pl.program_id(1), pl.program_id(2)
-        splits = out_ref.shape[2]
+        r, part, split = pl.program_id(0), pl.program_id(1), pl.program_id(2)
+        pieces, splits = limit_ref.shape[1], out_ref.shape[2]
+        head = part // pieces
         M, lanes = q_ref.shape[2:]
         S, C, P = self.page_size, self.chunk, table_ref.shape[1]
         start, end, row = start_ref[r], end_ref[r], row_ref[r]
@@ -122,9 +128,9 @@ class PallasGpuAttention:
         chunks = pl.cdiv(pl.cdiv(jnp.maximum(end - start, 0), C), splits)
         first = split * chunks
         last = jnp.minimum(first + chunks, pl.cdiv(jnp.maximum(end - start, 0), C))
-        q = q_ref[r, head]
+        q = q_ref[r, part]
         dot = functools.partial(plt.dot, precision=precision_of(q.dtype))
-        limit = limit_ref[r]
+        limit = limit_ref[r, part % pieces]
         dims = jnp.arange(lanes)
         columns = head * D + dims
 
@@ -156,5 +162,5 @@ class PallasGpuAttention:
         top, total, acc = jax.lax.fori_loop(first, last, chunk, empty)
         none = total == 0
         safe = jnp.where(none, 1.0, total)
-        out_ref[r, head, split] = acc / safe[:, None]
-        lse_ref[r, head, split] = jnp.where(none, EMPTY, top + jnp.log(safe))
+        out_ref[r, part, split] = acc / safe[:, None]
+        lse_ref[r, part, split] = jnp.where(none, EMPTY, top + jnp.log(safe))

@@ -65,6 +65,20 @@ def test_the_gpu_kernel_fits_every_head_dim_page_size_and_dtype(target, head_dim
     assert 0 < verdict.shared_bytes <= SHARED_BYTES[target]
 
 
+@pytest.mark.parametrize(
+    ("target", "heads", "dtype"),
+    [
+        ("sm_90", (32, 1, 128), "float32"),
+        ("sm_86", (128, 1, 128), "float32"),
+        ("sm_90", (128, 1, 128), "bfloat16"),
+    ],
+)
+def test_many_query_heads_a_kv_head_are_cut_into_pieces_without_spills(target, heads, dtype):
+    verdict = compiled(target, "llama-3-8b", "kernel", dtype=dtype, heads=heads)
+    assert verdict.status == "fits", verdict.reason
+    assert verdict.spills == 0
+
+
 def test_a_tile_beyond_the_a10gs_shared_memory_is_rejected():
     tile = (("chunk", 256), ("num_warps", 8))
     verdict = compiled("a10g", "llama-3-8b", "kernel", tile=tile)

@@ -37,6 +37,7 @@ def gpu(page_size):
         (1, 2, 3, 64, "bfloat16"),
         (16, 2, 4, 128, "bfloat16"),
         (1, 1, 8, 80, "bfloat16"),
+        (16, 2, 20, 64, "float32"),  # more query heads a kv head than a program has rows
     ],
 )
 def test_the_gpu_kernel_equals_dense_attention(page_size, kv_heads, groups, head_dim, dtype):
