@@ -51,7 +51,7 @@ class Engine:
         self._loop = self._parts.loop
         self._front = self._parts.front
         # An engine that nobody shuts down ends with its last reference.
-        weakref.finalize(self, self._loop.stop).atexit = False
+        weakref.finalize(self, self._front.stop).atexit = False
         self._ids = RequestIds()
 
     def __enter__(self) -> "Engine":
@@ -162,6 +162,7 @@ class Engine:
 
         Raises:
             UnsupportedBackend: the engine is a real one, whose clock nobody can turn.
+            ConfigError: requests are alive.
         """
         parts = self._parts
         if not isinstance(parts, SimulatedParts):
@@ -225,7 +226,7 @@ class Engine:
 
     def shutdown(self) -> None:
         """Stop the engine and free its memory; requests that are alive fail, followers end."""
-        self._loop.stop()
+        self._front.stop()
         self._parts.release()
 
     def _ask(

@@ -133,6 +133,11 @@ class ExactSampler:
         except SgjaxError:
             return  # the loop has told everybody
 
+    def stop(self) -> None:
+        """End the loop, and the threads that list outputs."""
+        self._loop.stop()
+        self._languages.close()
+
     # ---------------------------------------------------------------- the stages
 
     def _list(self, constraint: Constraint) -> tuple[Grammar, Outputs]:

@@ -26,6 +26,10 @@ class Front(Protocol):
         """Abort a request; nothing happens if it is over."""
         ...
 
+    def stop(self) -> None:
+        """End all threads behind it; live requests hear that it stopped."""
+        ...
+
 
 class Loop(Front, Protocol):
     """What a front needs of the engine's loop."""

@@ -129,7 +129,7 @@ class EngineLoop:
         self.call(change)
 
     def stop(self) -> None:
-        """End the thread after the step in flight; live requests hear that it stopped."""
+        """End the threads after the step in flight; live requests hear that it stopped."""
         with self._stopping:
             if not self._stopped:
                 self._stopped = True
@@ -151,6 +151,8 @@ class EngineLoop:
                 idle = self._crash is not None or not self._scheduler.has_work
                 if not self._drain(block=idle):
                     self._fail_all(SgjaxError("the engine was shut down while the request ran"))
+                    if self._grammars is not None:
+                        self._grammars.close()
                     return
                 if self._crash is None:
                     self._step()

@@ -58,7 +58,16 @@ class SimulatedParts(Parts):
         }
 
     def replay(self, trace: Iterable[Arrival]) -> Served:
-        """Serve a trace (on the loop's thread)."""
+        """Serve a trace (on the loop's thread).
+
+        Raises:
+            ConfigError: requests are alive, whose answers nobody would hear.
+        """
+        if self.scheduler.has_work:
+            raise ConfigError(
+                "a trace is replayed on an engine that has nothing else to do, but requests are "
+                "alive; wait for them, or make another engine"
+            )
         return drive(trace, self.scheduler, self.simulator.executor, self.simulator.cost)
 
 

@@ -162,8 +162,8 @@ class GrammarCache(Generic[T]):
             return future
 
     def close(self) -> None:
-        """Stop the threads; what is being compiled is finished first."""
-        self._pool.shutdown(cancel_futures=True)
+        """End the threads when they have finished what is being compiled; wait for nobody."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, constraint: Constraint) -> T:
         started_s = time.monotonic()

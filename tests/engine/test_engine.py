@@ -318,13 +318,20 @@ def test_a_broken_device_fails_requests_instead_of_hanging(monkeypatch) -> None:
                 engine.generate("Hello", GREEDY)
 
 
-def test_shutdown_frees_the_devices_memory_of_an_engine_that_is_kept() -> None:
+def test_shutdown_frees_memory_and_threads_of_an_engine_that_is_kept() -> None:
     alive = {id(array) for array in jax.live_arrays()}
-    engine = sgl.Engine("random:tiny", dtype="float32", max_context_len=256, kv_tokens=600)
-    engine.generate("Hello", GREEDY)
+    threads = set(threading.enumerate())
+    engine = sgl.Engine(
+        "random:tiny", dtype="float32", max_context_len=256, kv_tokens=600,
+        grammar={"sampler": {"type": "exact"}},
+    )  # fmt: skip
+    engine.generate("Hello", {**GREEDY, "choices": ["a", "b"]})
     engine.shutdown()
     engine.shutdown()  # and again, as a context manager's end does after a call
     assert {id(array) for array in jax.live_arrays()} <= alive
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(10)
+        assert not thread.is_alive(), thread.name
 
 
 def test_shutdown_fails_what_is_alive_and_what_comes_later() -> None:

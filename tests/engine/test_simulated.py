@@ -196,6 +196,15 @@ def test_a_sibling_of_a_refused_score_is_not_held_up(make):
     assert len(said) == 1
 
 
+def test_no_trace_is_replayed_beside_requests_whose_answers_it_would_take(make):
+    engine = make()
+    stream = engine.generate("Once upon a time", {**GREEDY, "max_new_tokens": 3000}, stream=True)
+    next(stream)
+    with pytest.raises(sgl.ConfigError, match="requests are alive"):
+        engine.replay([])
+    assert list(stream)[-1]["meta_info"]["completion_tokens"] == 3000
+
+
 def test_an_engine_lives_as_long_as_somebody_reads_a_stream_of_it():
     stream = sgl.Engine(executor=A10G).generate("Once upon a time", GREEDY, stream=True)
     gc.collect()
