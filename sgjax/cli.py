@@ -14,11 +14,16 @@ from rich.table import Column, Table
 from typer.core import TyperGroup
 
 from sgjax.errors import SgjaxError, UnsupportedBackend
+from sgjax.lab.shelf import experiments
 from sgjax.lab.views.cli import views
 
 
 class _Commands(TyperGroup):
-    """Commands whose `SgjaxError` becomes one line on stderr, unless --debug is given."""
+    """Commands whose `SgjaxError` becomes one line on stderr, unless --debug is given anywhere."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        debug = [word for word in args if word == DEBUG]
+        return super().parse_args(ctx, debug[:1] + [word for word in args if word != DEBUG])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -30,11 +35,14 @@ class _Commands(TyperGroup):
             raise typer.Exit(1) from None
 
 
+DEBUG = "--debug"
+
 app = typer.Typer(
     cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 models = typer.Typer(no_args_is_help=True, help="Presets, checkpoints, architectures.")
 app.add_typer(models, name="models")
+app.add_typer(experiments, name="experiments")
 app.add_typer(views, name="view")
 
 
@@ -48,7 +56,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def sgjax(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show tracebacks of errors.")] = False,
     show_version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print it, exit."),
@@ -63,7 +71,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[FILE] [KEY=VALUE]...",
-            help="The experiment, a YAML file (not with --all); then dotted keys with YAML values.",
+            help="The experiment, a YAML file or the name of one that ships (not with --all); then "
+            "dotted keys with YAML values.",
         ),
     ] = None,
     everything: Annotated[
@@ -93,10 +102,10 @@ def run(
 ) -> None:
     """Run an experiment, or all; draw tables, figures and reports."""
     from sgjax.lab.command import RunCommand, read_pythons
-    from sgjax.shipped import shipped_experiments
+    from sgjax.shipped import find_experiment, shipped_experiments
 
     given = list(words or [])
-    file = None if everything or not given else Path(given.pop(0))
+    file = None if everything or not given else given.pop(0)
     if not everything and file is None:
         raise typer.BadParameter("give an experiment's file, or --all")
     if wrong := [word for word in given if "=" not in word]:
@@ -118,7 +127,7 @@ def run(
         lambda model: _fetch_model(model, console),
     )
     if file is not None:
-        code = command.one(file)
+        code = command.one(find_experiment(file))
     else:
         budget_s = None if budget is None else 60 * budget
         code = command.all(folder or shipped_experiments(), budget_s)

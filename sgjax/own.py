@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from sgjax.errors import ConfigError
+from sgjax.errors import ConfigError, SgjaxError
 from sgjax.typed import FORBID_EXTRA
 
 
@@ -45,6 +45,12 @@ def make_a(kind: type, spec: PythonSpec) -> Any:
             f"{spec.function} of {spec.file} gave a {type(made).__name__}; a "
             f"{kind.__module__}.{kind.__name__} is needed"
         )
+    for name in inspect.get_annotations(kind):
+        if not hasattr(made, name):
+            raise ConfigError(
+                f"{spec.function} of {spec.file} does not set {name!r}, as every {kind.__name__} "
+                f"must; see {kind.__module__}"
+            )
     return made
 
 
@@ -58,7 +64,7 @@ def call(file: str, name: str, options: Mapping[str, Any], *first: Any) -> Any:
         first: arguments before them.
 
     Raises:
-        ConfigError: the file, the name or the options will not do.
+        ConfigError: the file, the name or the options will not do, or what is called fails.
     """
     called = vars(import_file(Path(file))).get(name)
     if not callable(called):
@@ -71,7 +77,12 @@ def call(file: str, name: str, options: Mapping[str, Any], *first: Any) -> Any:
         raise ConfigError(
             f"options={dict(options)} do not fit {name}{signature} of {file}{behind}: {error}"
         ) from None
-    return called(*first, **options)
+    try:
+        return called(*first, **options)
+    except SgjaxError:
+        raise
+    except Exception as error:  # it is the user's code, which may fail as it likes
+        raise ConfigError(f"{name} of {file} failed: {type(error).__name__}: {error}") from error
 
 
 def import_file(path: Path) -> ModuleType:

@@ -90,9 +90,66 @@ def test_a_users_mistake_is_one_line_on_stderr_and_exit_code_1(invoke, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_debug_shows_where_an_error_arose(invoke):
-    done = invoke("--debug", "run", QUICKSTART, "repeat=3")
+@pytest.mark.parametrize("place", range(4))
+def test_debug_shows_where_an_error_arose_wherever_it_is_written(invoke, place):
+    words = ["run", QUICKSTART, "repeat=3"]
+    done = invoke(*words[:place], "--debug", *words[place:])
     assert isinstance(done.exception, ConfigError)
+
+
+def test_an_experiment_that_ships_is_run_by_its_name(invoke, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert invoke("run", "quickstart", SMALL).exit_code == 0
+    assert (tmp_path / "results" / "quickstart").is_dir()
+    assert invoke("view", "run", "starvation", "--first", "3").exit_code == 0
+
+
+def test_a_file_is_meant_before_what_ships_under_its_name(invoke, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").write_text("claim: mine\nworkloads: {}\nvariants: {a: {}}")
+    assert "quickstart: workloads is empty" in invoke("run", "quickstart").stderr
+
+
+@pytest.mark.parametrize("word", ["experiments/quickstart.yaml", "quickstrat", "quickstart.yaml"])
+def test_a_file_that_is_not_there_is_answered_with_what_ships(invoke, monkeypatch, tmp_path, word):
+    monkeypatch.chdir(tmp_path)
+    done = invoke("run", word)
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert f"no such file: {word}; did you mean 'quickstart', which ships?" in done.stderr
+
+
+def test_experiments_are_listed_and_shown_to_be_copied(invoke):
+    listed = invoke("experiments", "list").stdout
+    assert all(path.stem in listed for path in Path("experiments").glob("*.yaml"))
+    assert invoke("experiments", "show", "quickstart").stdout == Path(QUICKSTART).read_text()
+
+
+def test_how_results_came_about_is_printed_as_it_was_asked_for(invoke, tmp_path):
+    metrics = "metrics=[cache_hit_rate]"  # in brackets, as rich's own marks are
+    done = invoke("run", QUICKSTART, SMALL, metrics, "--out", tmp_path)
+    assert f"with {SMALL} {metrics}" in " ".join(done.stdout.split())
+
+
+def test_a_wrong_setting_is_named_with_file_and_variant(invoke, tmp_path):
+    file = tmp_path / "e.yaml"
+    file.write_text(
+        "claim: c\nworkloads: {m: {type: mmlu, num_questions: 4}}\n"
+        "variants: {good: {}, bad: {polcy: {type: lpm}}}"
+    )
+    said = "e, variant 'bad': engine config: unknown key 'polcy'; did you mean 'policy'?"
+    assert said in invoke("run", file, "--out", tmp_path).stderr
+
+
+def test_a_key_that_is_missing_is_not_said_to_be_the_short_forms(invoke, tmp_path):
+    file = tmp_path / "e.yaml"
+    file.write_text("claim: c\nvariants: {a: {}}")
+    assert "e.yaml: missing key 'workloads'" in invoke("run", file).stderr
+
+
+def test_a_folder_without_the_data_is_named_and_no_row_blamed(invoke, tmp_path):
+    done = invoke("run", QUICKSTART, f"data.path={tmp_path}", "--out", tmp_path / "out")
+    assert "it must be a folder that holds" in done.stderr
+    assert "a row is not in the form" not in done.stderr
 
 
 @pytest.mark.parametrize(

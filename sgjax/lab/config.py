@@ -245,7 +245,7 @@ def _load_arm(
     full = override(data, arm.items())
     short = validate(dict[str, Any], full.pop("quick", {}), f"{path}: quick")
     shortened = override(full, short.items())
-    _parse_arm(shortened, f"{path}, quick")
+    _parse_arm(shortened, f"{path}, quick" if short else str(path))
     begun = shortened if quick else full
     changed, without_effect = override_what_is_there(begun, overrides)
     experiment, peers = _parse_arm(changed, str(path))

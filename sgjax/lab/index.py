@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sgjax import __version__
 from sgjax.lab.expect import Verdict
-from sgjax.lab.made import FULL, Made, made, short_commit
+from sgjax.lab.made import FULL, Made, code, made
 from sgjax.lab.metrics import METRICS
 from sgjax.lab.provenance import git_sha
 from sgjax.lab.records import write_atomically
@@ -135,7 +136,7 @@ def write_index(out: Path, entries: Sequence[Entry]) -> Path:
         paper_rows=paper_rows,
         show_stat=show_stat,
         metrics=METRICS,
-        commit=short_commit(git_sha()),
+        commit=code(git_sha(), __version__),
         wall_s=sum(entry.wall_s for entry in entries),
     )
     write_atomically(out / INDEX, page.encode())

@@ -4,6 +4,7 @@ Imports the lab's records. A run in short form, or one whose settings the comman
 not be taken for the experiment.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,8 @@ from datetime import datetime
 from sgjax.lab.records import Record
 
 FULL, QUICK, CHANGED, UNKNOWN = "full", "quick", "changed", "form unknown"
+DRAWN = ("data", "figure", "metrics")
+"""Keys whose overrides leave it the same experiment."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Made:
             is run, `UNKNOWN` where old records do not say, or else `FULL`.
         overrides: what the command line changed.
         when: day and time of the first and last, UTC.
-        commits: of the code.
+        commits: of the code; or its version.
         devices: on what, by arm.
         seeds: how many.
     """
@@ -48,7 +51,7 @@ class Made:
 def made(records: Sequence[Record]) -> Made:
     """Return how the records of one run came about, of all its arms."""
     overrides = tuple(dict.fromkeys(text for r in records for text in r.overrides))
-    deciding = [text for text in overrides if not text.startswith("data.")]
+    deciding = [text for text in overrides if re.split(r"[.=]", text)[0] not in DRAWN]
     if any(r.quick for r in records):
         form = QUICK
     elif deciding:
@@ -59,16 +62,16 @@ def made(records: Sequence[Record]) -> Made:
         form,
         overrides,
         _when([r.started for r in records]),
-        tuple(dict.fromkeys(short_commit(r.git_sha) for r in records)),
+        tuple(dict.fromkeys(code(r.git_sha, r.versions.get("sgjax")) for r in records)),
         tuple(_devices(records)),
         len({r.seed for r in records}),
     )
 
 
-def short_commit(sha: str | None) -> str:
-    """Return a commit as people say it, with `+changes` where there are some."""
+def code(sha: str | None, version: str | None) -> str:
+    """Return what code it was as people say it: the commit, or without a checkout the version."""
     name, plus, changes = (sha or "").partition("+")
-    return f"commit {name[:12]}{plus}{changes}" if name else "no checkout"
+    return f"commit {name[:12]}{plus}{changes}" if name else f"sgjax {version}, no checkout"
 
 
 def _when(started: Sequence[str]) -> str:

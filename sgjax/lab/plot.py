@@ -43,7 +43,7 @@ def redraw(path: Path, console: Console, overrides: Sequence[str] = ()) -> list[
     for arm in arms:
         print_summary(arm, console)
     words = made([record for arm in arms for record in arm.records]).words
-    console.print(" · ".join(words), style="dim", highlight=False)
+    console.print(" · ".join(words), style="dim", markup=False, highlight=False)
     return write_figures(directory, arms)
 
 

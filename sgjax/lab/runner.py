@@ -122,8 +122,7 @@ def _load(arms: Sequence[Experiment]) -> tuple[list[tuple[Experiment, Tasks]], l
     for arm in arms:
         try:
             for variant in arm.variants:
-                if arm.peer(variant) is None:
-                    resolve(None, arm.engine_settings(variant, arm.seeds[0]))
+                _check_settings(arm, variant)
             arm.data.check()
             tasks: Tasks = {
                 (name, seed): _load_task(arm, name, seed)
@@ -138,9 +137,19 @@ def _load(arms: Sequence[Experiment]) -> tuple[list[tuple[Experiment, Tasks]], l
     return loaded, failures
 
 
+def _check_settings(arm: Experiment, variant: str) -> None:
+    if arm.peer(variant) is None:
+        try:
+            resolve(None, arm.engine_settings(variant, arm.seeds[0]))
+        except ConfigError as error:
+            raise ConfigError(f"{arm.name}, variant {variant!r}: {error}") from None
+
+
 def _load_task(arm: Experiment, name: str, seed: int) -> Task:
     try:
         task = arm.workloads[name].load(arm.data, seed)
+    except SgjaxError:
+        raise
     except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
         if arm.data.path is None:  # no data but ours: a mistake of ours
             raise

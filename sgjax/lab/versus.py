@@ -68,7 +68,8 @@ def print_comparison(paths: Sequence[Path], console: Console) -> None:
         )
     for path, arms in zip(paths, (first, second), strict=True):
         records = [record for arm in arms.values() for record in arm.records]
-        console.print(f"{path}: {' · '.join(made(records).words)}", style="dim", highlight=False)
+        words = " · ".join(made(records).words)
+        console.print(f"{path}: {words}", style="dim", markup=False, highlight=False)
     console.print("* apart by more than the runs of either spread", highlight=False)
 
 

@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sgjax.errors import ConfigError
-from sgjax.own import PythonSpec, make_a
+from sgjax.own import PythonSpec
 from sgjax.schedule.composition import Composition, Mixed, PromptsFirst
 from sgjax.schedule.growth import AdaptiveGrowth
+from sgjax.schedule.own import OwnPolicy
 from sgjax.schedule.policies import (
     AgedLongestPrefixMatch,
     DepthFirstWeighted,
@@ -318,8 +319,7 @@ def build_policy(spec: PolicySpec) -> Policy:
         case DlpmSpec(quantum=quantum, output_weight=output_weight):
             return DeficitLongestPrefix(quantum, output_weight)
         case PythonSpec():
-            policy: Policy = make_a(Policy, spec)
-            return policy
+            return OwnPolicy(spec)
 
 
 def build_siblings(spec: SiblingsSpec) -> Siblings:

@@ -47,10 +47,11 @@ def test_form_seeds_time_commit_and_devices_are_said():
 
 def test_a_run_over_days_and_commits_names_them_all():
     first, *rest = records()
-    late = replace(rest[-1], started="2026-01-02T03:04:05+00:00", git_sha=None)
+    installed = {"git_sha": None, "versions": {"sgjax": "1.2"}}
+    late = replace(rest[-1], started="2026-01-02T03:04:05+00:00", **installed)
     found = made([first, late])
     assert found.when == "2026-01-01 00:00 to 2026-01-02 03:04 UTC"
-    assert found.commits == ("commit 0123456789ab+changes", "no checkout")
+    assert found.commits == ("commit 0123456789ab+changes", "sgjax 1.2, no checkout")
 
 
 def test_one_row_of_the_short_form_makes_the_run_a_quick_one():
@@ -61,7 +62,8 @@ def test_one_row_of_the_short_form_makes_the_run_a_quick_one():
 def test_what_the_command_line_changed_is_said_and_a_path_to_data_changes_nothing():
     changed = made(records(overrides=["repeats=1", "data.path=x"]))
     assert (changed.form, changed.words[1]) == ("changed", "with repeats=1 data.path=x")
-    assert made(records(overrides=["data.path=x"])).form == "full"
+    drawn = ["data.path=x", "figure.panels=[accuracy]", "metrics=[accuracy]"]
+    assert made(records(overrides=drawn)).form == "full"
 
 
 def test_old_rows_do_not_say_and_are_not_taken_for_the_full_form():

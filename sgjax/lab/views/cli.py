@@ -26,7 +26,9 @@ def figure3(out: Out = Path("results/views")) -> None:
 
 @views.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="The experiment, a YAML file.")],
+    file: Annotated[
+        str, typer.Argument(help="The experiment, a YAML file or the name of one that ships.")
+    ],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted keys, YAML values.")
     ] = None,
@@ -41,8 +43,9 @@ def run(
     from sgjax.errors import ConfigError
     from sgjax.lab.config import load_arms
     from sgjax.lab.views.record import record_run
+    from sgjax.shipped import find_experiment
 
-    arms = load_arms(file, overrides or [])
+    arms = load_arms(find_experiment(file), overrides or [])
     chosen = [e for e in arms if arm in (None, e.arm)]
     if not chosen:
         raise ConfigError(f"arm={arm!r} is not allowed; {file} has {[e.arm for e in arms]}")
