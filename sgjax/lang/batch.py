@@ -12,7 +12,7 @@ from sgjax.errors import BatchError, ConfigError, RequestAborted
 from sgjax.lang.backends.base import Prompt
 from sgjax.lang.delivery import Delivery
 from sgjax.lang.groups import Announcement
-from sgjax.lang.program import Program, RunSettings
+from sgjax.lang.program import Program, RunSettings, wait_for
 from sgjax.lang.state import ProgramState
 
 MAX_THREADS = 64
@@ -100,7 +100,7 @@ def results(
     failed = []
     with _progress(job, programs):
         for index, (program, state) in enumerate(zip(programs, states, strict=True)):
-            program.finished.result()
+            wait_for(program.finished)
             if (error := program.error()) is not None:
                 failed.append((index, error))
             yield state

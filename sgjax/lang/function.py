@@ -4,6 +4,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, final, overload
 
 from sgjax.lang.batch import Job, run_jobs
@@ -11,7 +12,7 @@ from sgjax.lang.defaults import global_config
 from sgjax.lang.delivery import Delivery
 from sgjax.lang.options import Sampling
 from sgjax.lang.prefix import constant_prefix
-from sgjax.lang.program import Program, RunSettings
+from sgjax.lang.program import Program, RunSettings, current_author
 from sgjax.lang.signature import ProgramSignature, check_flags, checked_rows, split_options
 from sgjax.lang.spec import ForkSpec
 from sgjax.lang.state import ProgramState
@@ -104,8 +105,10 @@ class SglFunction:
             run = functools.partial(_run_and_rest, job, active)
             threading.Thread(target=run, name=self.name, daemon=True).start()
             return state
-        _run_and_rest(job, active)
-        program.finished.result()
+        outer = current_author()
+        with outer.resting(program.finished) if outer is not None else nullcontext():
+            _run_and_rest(job, active)
+            program.finished.result()
         if (error := program.error()) is not None:
             raise error
         return state

@@ -5,11 +5,13 @@ in a stream needs a lock, no stream needs a thread, and a backend that answers a
 recurse.
 """
 
+import contextvars
 import functools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -44,6 +46,23 @@ class RunSettings:
         """Return whether prefixes are announced."""
         wanted = isinstance(self.fork, ParallelFork) and self.fork.hint
         return wanted and self.backend.takes_hints
+
+
+_AUTHOR: contextvars.ContextVar["Program | None"] = contextvars.ContextVar("author", default=None)
+
+
+def current_author() -> "Program | None":
+    """Return the program whose function runs here, or None."""
+    return _AUTHOR.get()
+
+
+def wait_for(future: "Future[Any]") -> Any:
+    """Block until a future has a result; the program whose function runs here rests meanwhile."""
+    author = current_author()
+    if author is None or future.done():
+        return future.result()
+    with author.resting(future):
+        return future.result()
 
 
 @final
@@ -94,16 +113,25 @@ class Program:
         return self.mailbox.is_open
 
     def wait(self, future: "Future[Any]") -> Any:
-        """Block until a future has a result."""
+        """Block until a future has a result, which what is asked for here may bring."""
         if future.done():
             return future.result()
         with self.mailbox.blocking():
-            if self.author == threading.get_ident():
-                # Whoever wakes this thread counts it, so that it is never idle in between.
-                active = self.settings.backend.active
-                future.add_done_callback(lambda _: active(1))
-                active(-1)
-            return future.result()
+            return wait_for(future)
+
+    @contextmanager
+    def resting(self, until: "Future[Any]") -> Iterator[None]:
+        """Let the thread of the user's function wait, or work for another program.
+
+        Args:
+            until: gets a result when the function goes on.
+        """
+        active = self.settings.backend.active
+        with self.mailbox.blocking():
+            # Whoever wakes this thread counts it, so that it is never idle in between.
+            until.add_done_callback(lambda _: active(1))
+            active(-1)
+            yield
 
     def new_stream(self, place: tuple[int, ...], announced: Announcement | None) -> Stream:
         """Return a new stream of this program."""
@@ -125,6 +153,7 @@ class Program:
         """Run the user's function on this thread; what it raises is kept for `error`."""
         self.has_begun = True
         self.author = threading.get_ident()
+        outer = _AUTHOR.set(self)
         try:
             self.result = function()
         except Exception as error:
@@ -134,6 +163,8 @@ class Program:
             raise
         else:
             self.returned(None)
+        finally:
+            _AUTHOR.reset(outer)
 
     def returned(self, error: BaseException | None) -> None:
         """Note that the user's function is over."""

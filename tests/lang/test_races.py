@@ -94,3 +94,28 @@ def test_a_function_that_iterates_over_text_rests_while_it_waits_for_more(stream
     reader.start()
     reader.join(10)
     assert heard == ["<a>", "x<a>y<b>"]
+
+
+@sgl.function
+def inner(s):  # type: ignore[no-untyped-def]
+    s += "in" + sgl.gen("i")
+    s.set_var("j", s["i"] + "!")
+
+
+def test_a_function_that_runs_other_programs_rests_while_it_waits_for_them() -> None:
+    backend = WhenAllRest()
+    heard = []
+
+    @sgl.function
+    def outer(s):  # type: ignore[no-untyped-def]
+        s += "x" + sgl.gen("a")
+        heard.append(inner.run(backend=backend)["j"])
+        heard.extend(state["j"] for state in inner.run_batch([{}, {}], backend=backend))
+        heard.append(inner.run(backend=backend, stream=True)["j"])
+        s += sgl.gen("b")
+        heard.append(s["b"])
+
+    runner = threading.Thread(target=lambda: outer.run(backend=backend), daemon=True)
+    runner.start()
+    runner.join(10)
+    assert heard == ["<i>!"] * 4 + ["<b>"]
