@@ -4,7 +4,7 @@ Times one layer's attention of sequences below a common prefix, plain and with t
 run, in turns; then the host's planning of runs for steps in which there are none. CPU time, of all
 threads, also means something while the machine is busy.
 
-    python benchmarks/cascade.py --attention cpu_native --batch 32 --shared 1500
+    python benchmarks/cascade.py --attention cpu_native --batch 32 --shared 1500 --heads 32 32 128
 """
 
 import argparse
@@ -37,11 +37,13 @@ def in_turns(calls: tuple[Callable[[], Any], ...], repeats: int) -> list[Times]:
     return [tuple(np.median(times, axis=0)) for times in taken]
 
 
-def attention_times(name: str, batch: int, shared: int, own: int, repeats: int) -> list[Times]:
-    """Return times of a layer's attention, SmolLM2's heads, plain and cascaded."""
+def attention_times(
+    name: str, heads: list[int], batch: int, shared: int, own: int, repeats: int
+) -> list[Times]:
+    """Return times of a layer's attention, plain and cascaded."""
     attention = select_attention(name, jax.default_backend(), S)
     layout = decode_layout(batch, shared + own, shared)
-    x = arrays(batch, 9, 3, 64, (batch * -(-(shared + own) // S) + 1) * S, "bfloat16")
+    x = arrays(batch, *heads, (batch * -(-(shared + own) // S) + 1) * S, "bfloat16")
     plain, once = attend(attention, x, layout), attend(attention, x, with_run(layout, shared))
     return in_turns((plain, once), repeats)
 
@@ -60,15 +62,20 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--attention", nargs="+", default=["cpu", "cpu_native"])
+    parser.add_argument(
+        "--heads", type=int, nargs=3, default=[9, 3, 64], metavar=("H", "K", "D"),
+        help="query heads, kv heads, head dim; SmolLM2's by default",
+    )  # fmt: skip
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--shared", type=int, default=1500)
     parser.add_argument("--own", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=20)
     args = parser.parse_args()
     shared = args.shared // S * S
-    print(f"a layer's attention, {shared} tokens shared, {args.own} own")
+    heads = "/".join(map(str, args.heads))
+    print(f"a layer's attention, heads {heads}, {shared} tokens shared, {args.own} own")
     for name, batch in itertools.product(args.attention, args.batch):
-        plain, once = attention_times(name, batch, shared, args.own, args.repeats)
+        plain, once = attention_times(name, args.heads, batch, shared, args.own, args.repeats)
         print(
             f"{name:>12} batch {batch:3}: plain {1e3 * plain[0]:8.2f} ms  "
             f"cascade {1e3 * once[0]:8.2f} ms  {plain[0] / once[0]:5.2f}x by the clock  "
