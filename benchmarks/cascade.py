@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from device_check import S, arrays, attend, decode_layout, with_run
+from device_kernels import S, arrays, attend, decode_layout, with_run
 
 from sgjax.engine.runs import Member, plan_runs
 from sgjax.kernels.select import select_attention
@@ -38,7 +38,7 @@ def in_turns(calls: tuple[Callable[[], Any], ...], repeats: int) -> list[Times]:
 
 
 def attention_times(
-    name: str, heads: list[int], batch: int, shared: int, own: int, repeats: int
+    name: str, heads: tuple[int, int, int], batch: int, shared: int, own: int, repeats: int
 ) -> list[Times]:
     """Return times of a layer's attention, plain and cascaded."""
     attention = select_attention(name, jax.default_backend(), S)
@@ -75,7 +75,9 @@ def main() -> None:
     heads = "/".join(map(str, args.heads))
     print(f"a layer's attention, heads {heads}, {shared} tokens shared, {args.own} own")
     for name, batch in itertools.product(args.attention, args.batch):
-        plain, once = attention_times(name, args.heads, batch, shared, args.own, args.repeats)
+        plain, once = attention_times(
+            name, tuple(args.heads), batch, shared, args.own, args.repeats
+        )
         print(
             f"{name:>12} batch {batch:3}: plain {1e3 * plain[0]:8.2f} ms  "
             f"cascade {1e3 * once[0]:8.2f} ms  {plain[0] / once[0]:5.2f}x by the clock  "

@@ -1,141 +1,142 @@
-"""Check an accelerator in a few minutes: parity, decode bandwidth, cascade, engine throughput.
+"""Check an accelerator in six minutes: parity, decode bandwidth, cascade, engine throughput.
 
-Kernels by themselves here, whole models in device_engine.py. Prints a line for each measurement,
-writes each into a JSON file at once and draws a figure at the end; a part that fails or for which
-no time is left is named there. Ready for any CUDA machine with jax >= 0.10.2; it never ran on one.
---quick is for trying the script itself on a CPU.
+Every part runs in a process of its own that is ended when its time is over: a share of what is
+left, so that parts that end early leave theirs to the others, and the whole never takes longer than
+its limit. Each result is written into a JSON file as it comes, a figure is drawn at the end, and
+both say what failed and what was left out. Programs once compiled are kept beside the JSON file,
+for other parts and for another run. Ready for any CUDA machine with jax >= 0.10.2; it never ran on
+one. --quick is for trying the script itself on a CPU.
 
     python benchmarks/device_check.py --bandwidth 4.8e12 --out device.json
 """
 
 import argparse
-import dataclasses
-import functools
 import itertools
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
-import numpy as np
-from device_engine import logprob_difference, measure
+from device_results import Results
 
-from sgjax.kernels.base import Attention
-from sgjax.kernels.batch import Layout, no_runs, num_runs
-from sgjax.kernels.reference import ReferenceAttention
-from sgjax.kernels.select import select_attention
-from sgjax.kernels.storage import pool_dtype
-
-S = 16
-"""Tokens a page."""
-
-Rows = Iterable[tuple[str, Any]]
-"""Results by name."""
+PART = Path(__file__).with_name("device_part.py")
 
 
-def decode_layout(D: int, context: int, shared: int) -> Layout:
-    """Return D decodes at `context` tokens whose first `shared` tokens lie in the same pages."""
-    pages, common = -(-context // S), shared // S
-    table = 1 + np.arange(D * pages, dtype=np.int32).reshape(D, pages)
-    table[:, :common] = table[0, :common]
-    last = np.full(D, context - 1, np.int32)
-    none = np.zeros(0, np.int32)
-    # jit takes numpy's arrays where the record names jax's.
-    where: dict[str, Any] = {
-        "positions": last,
-        "out_slots": table[np.arange(D), last // S] * S + last % S,
-        "kv_lens": last + 1,
-        "page_table": table,
-        "block_row": none,
-        "block_start": none,
-        "block_len": none,
+@dataclass(frozen=True)
+class Step:
+    """What is measured at once.
+
+    Attributes:
+        name: in what is done, failed or left out.
+        measure: one of device_part.MEASURES.
+        settings: its arguments.
+    """
+
+    name: str
+    measure: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Steps of one process, the most valuable first.
+
+    Attributes:
+        share: of the time, compared with the other parts'.
+        steps: in their order.
+    """
+
+    share: float
+    steps: list[Step]
+
+
+def plan(args: argparse.Namespace) -> list[Part]:
+    """Return what to measure; shares are seconds of 330."""
+    quick, device = args.quick, {"bandwidth": args.bandwidth}
+    kernels = {"attention": args.attention}
+    alone = [Step("parity", "parity", kernels)]
+    for batch, context in [(2, 64)] if quick else itertools.product((1, 32, 128), (2048, 8192)):
+        settings = {**kernels, **device, "batch": batch, "context": context}
+        alone.append(Step(f"decode {batch}x{context}", "decode", settings))
+    for shared in (64,) if quick else (1024, 8192):
+        settings = {**kernels, "batch": 4 if quick else 64, "shared": shared}
+        alone.append(Step(f"cascade {shared}", "cascade", settings))
+    whole = {
+        **device,
+        "peak": args.peak,
+        "grid": [(2, 64)] if quick else [(1, 2048), (32, 2048)],
+        "size": (4, 64, 4) if quick else (64, 640, 64),
     }
-    return Layout(**where, shared=no_runs(D, D))
+    engines = [
+        [
+            Step(f"engine {model} {cache}", "engine", {**whole, "model": model, "cache": cache})
+            for cache in ("tree", "none")
+        ]
+        for model in (["random:tiny"] if quick else args.models)
+    ]
+    parity = "random:tiny" if quick else args.parity_model
+    first, *others = engines
+    return [
+        Part(45, alone),
+        Part(150, first),
+        Part(35, [Step("logprobs", "logprobs", {"model": parity})]),
+        *(Part(100, steps) for steps in others),
+    ]
 
 
-def with_run(layout: Layout, shared: int) -> Layout:
-    """Return the layout with its common pages as one run, in tiles of queries."""
-    D = int(layout.kv_lens.shape[0])
-    runs: Any = no_runs(D, D)
-    tiles = -(-D // runs.tokens.shape[1])
-    assert tiles <= num_runs(D)
-    padded = np.full(tiles * runs.tokens.shape[1], D, np.int32)
-    padded[:D] = np.arange(D)
-    runs.tokens[:tiles] = padded.reshape(tiles, -1)
-    runs.end[:tiles], runs.own_start[:] = shared, shared
-    return dataclasses.replace(layout, shared=runs)
+def measure(parts: list[Part], results: Results, limit_s: float) -> None:
+    """Run parts one after the other, for `limit_s` at most."""
+    ends = time.monotonic() + limit_s
+    for i, part in enumerate(parts):
+        left = max(0.0, ends - time.monotonic())
+        run(part, results, left * part.share / sum(p.share for p in parts[i:]))
 
 
-def arrays(D: int, H: int, K: int, HD: int, slots: int, dtype: str) -> list[jax.Array]:
-    """Return q, k, v and the two pools of one layer, random."""
-    keys = jax.random.split(jax.random.key(0), 5)
-    shapes = [(D, H, HD), (D, K, HD), (D, K, HD), (slots, K * HD), (slots, K * HD)]
-    made = [jax.random.normal(key, s, dtype) for key, s in zip(keys, shapes, strict=True)]
-    stored = pool_dtype(dtype, jax.default_backend())
-    if stored == "uint16":
-        made[3:] = [jax.lax.bitcast_convert_type(x, jnp.uint16) for x in made[3:]]
-    return made
+def run(part: Part, results: Results, limit_s: float) -> None:
+    """Run one part, end it when its time is over, and write which steps gave nothing, and why."""
+    reason = f"its process was ended after {limit_s:.0f} s"
+    if limit_s < 1:
+        code, reason = None, "no time was left"
+    else:
+        code = _run(part, results, limit_s)
+    found = results.read()
+    known = {*found.get("done", []), *(row["step"] for row in found.get("failed", []))}
+    for step in part.steps:
+        if step.name in known:
+            continue
+        if code is None:
+            results.add("left out", {"step": step.name, "reason": reason})
+        else:
+            told = f"its process ended with code {code}"
+            results.add("failed", {"step": step.name, "error": told})
 
 
-def seconds(f: Callable[[], Any], repeats: int = 20) -> float:
-    """Return the median time of a call, after one to compile."""
-    jax.block_until_ready(f())  # type: ignore[no-untyped-call]
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(f())  # type: ignore[no-untyped-call]
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
-
-
-def attend(attention: Attention, x: list[jax.Array], layout: Layout) -> Callable[[], jax.Array]:
-    """Return a call of attention alone, on a pool of its own that is updated in place."""
-    placed = jax.device_put(layout)
-    jitted = jax.jit(attention, donate_argnums=(3, 4))
-    pools = [jnp.copy(pool) for pool in x[3:]]
-
-    def call() -> jax.Array:
-        out: jax.Array
-        out, *pools[:] = jitted(*x[:3], *pools, placed)
-        return out
-
-    return call
-
-
-def check_parity(attention: Attention) -> dict[str, float]:
-    """Return the largest difference from the reference, plain and cascaded, by dtype."""
-    found = {}
-    plain = decode_layout(8, 200, 64)
-    for dtype in ("float32", "bfloat16"):
-        x = arrays(8, 32, 8, 128, 8 * 13 * S + S, dtype)
-        want = jnp.float32(attend(ReferenceAttention(S), x, plain)())
-        for name, layout in (("plain", plain), ("cascade", with_run(plain, 64))):
-            got = jnp.float32(attend(attention, x, layout)())
-            found[f"{name} {dtype}"] = float(jnp.abs(got - want).max())
-    return found
-
-
-def decode_bandwidth(attention: Attention, D: int, context: int, peak: float) -> dict[str, float]:
-    """Return time and share of the bandwidth of decode attention, Llama-2-7B's heads."""
-    K, HD = 32, 128
-    layout = decode_layout(D, context, 0)
-    x = arrays(D, K, K, HD, (D * -(-context // S) + 1) * S, "bfloat16")
-    took = seconds(attend(attention, x, layout))
-    read = 2 * D * context * K * HD * 2
-    return {"batch": D, "context": context, "s": took, "mbu": read / took / peak}
-
-
-def cascade_gain(attention: Attention, D: int, shared: int) -> dict[str, float]:
-    """Return how many times faster a shared prefix is attended as one run."""
-    layout = decode_layout(D, shared + 64, shared)
-    x = arrays(D, 32, 32, 128, (D * -(-(shared + 64) // S) + 1) * S, "bfloat16")
-    plain = seconds(attend(attention, x, layout))
-    once = seconds(attend(attention, x, with_run(layout, shared)))
-    return {"batch": D, "shared": shared, "plain_s": plain, "cascade_s": once, "gain": plain / once}
+def _run(part: Part, results: Results, limit_s: float) -> int | None:
+    """Return the exit code of the part's process, or None if it had to be ended."""
+    cache = results.path.with_suffix(".cache")
+    environment = {
+        **os.environ,
+        "JAX_COMPILATION_CACHE_DIR": str(cache.absolute()),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    steps = json.dumps([asdict(step) for step in part.steps])
+    process = subprocess.Popen(
+        [sys.executable, PART, results.path, steps], env=environment, start_new_session=True
+    )
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
@@ -149,60 +150,21 @@ def draw(results: dict[str, Any], path: Path) -> None:
     runs = results.get("cascade", [])
     middle.plot([r["shared"] for r in runs], [r["gain"] for r in runs], "o-")
     middle.set(title="cascade", xlabel="tokens shared", ylabel="times faster")
-    for row in results.get("engine", []):
-        rates = row["output_tokens_per_s"]
-        right.plot(list(rates), list(rates.values()), "o", label=f"{row['model']} {row['cache']}")
+    engines = itertools.groupby(results.get("engine", []), lambda r: f"{r['model']} {r['cache']}")
+    for label, rows in engines:
+        rates = {r["workload"]: r["output_tokens_per_s"] for r in rows}
+        right.plot(list(rates), list(rates.values()), "o", label=label)
     right.set(title="engine", ylabel="output tokens a second")
     for axes in (left, right):
         if axes.lines:
             axes.legend(fontsize=7)
-    left_out = len(results.get("failed", [])) + len(results.get("left out", []))
-    figure.suptitle(results["device"] + (f", {left_out} parts missing" if left_out else ""))
+    for axes in (left, middle, right):
+        axes.set_ylim(bottom=0)
+    missing = len(results.get("failed", [])) + len(results.get("left out", []))
+    title = results.get("device", "no device")
+    figure.suptitle(title + (f", {missing} steps missing" if missing else ""))
     figure.tight_layout()
     figure.savefig(path, dpi=150)
-
-
-def logprobs(model: str) -> dict[str, Any]:
-    """Return the largest difference of a whole model's log-probabilities from the reference's."""
-    return {"model": model, "largest": logprob_difference(model)}
-
-
-class Session:
-    """Results as they come, each written at once; a part that fails does not end the others.
-
-    Args:
-        out: the JSON file.
-        limit_s: seconds after which nothing is begun.
-        about: what all results are of.
-    """
-
-    def __init__(self, out: Path, limit_s: float, about: dict[str, Any]) -> None:
-        self._out = out
-        self._ends = time.perf_counter() + limit_s
-        self.results = about
-
-    def say(self, name: str, value: Any) -> None:
-        """Print and write one result."""
-        self.results.setdefault(name, []).append(value)
-        print(name, value, flush=True)
-        self._out.write_text(json.dumps(self.results, indent=1), encoding="utf-8")
-
-    def run(self, part: str, rows: Callable[[], Rows]) -> None:
-        """Take a part's named results while there is time."""
-        try:
-            if self._over():
-                self.say("left out", part)
-                return
-            for name, value in rows():
-                self.say(name, value)
-                if self._over():
-                    self.say("left out", f"what is left of {part}")
-                    return
-        except Exception as error:  # a machine is paid for: the other parts are worth having
-            self.say("failed", {"part": part, "error": f"{type(error).__name__}: {error}"[:2000]})
-
-    def _over(self) -> bool:
-        return time.perf_counter() > self._ends
 
 
 def main() -> None:
@@ -213,41 +175,14 @@ def main() -> None:
     parser.add_argument("--attention", default="auto", help="of the kernels by themselves")
     parser.add_argument("--models", nargs="+", default=["random:llama-2-7b", "smollm2-135m"])
     parser.add_argument("--parity-model", default="random:qwen2-1.5b")
-    parser.add_argument("--limit-s", type=float, default=330, help="begin nothing after that")
+    parser.add_argument("--limit-s", type=float, default=330, help="end everything after that")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the script")
     parser.add_argument("--out", type=Path, default=Path("device_check.json"))
     args = parser.parse_args()
-    attention = select_attention(args.attention, jax.default_backend(), S)
-    about = {
-        "device": jax.devices()[0].device_kind, "jax": jax.__version__, "name": attention.name
-    }  # fmt: skip
-    session, quick = Session(args.out, args.limit_s, about), args.quick
-
-    def one(name: str, measured: Callable[[], Any]) -> Rows:
-        yield name, measured()
-
-    def engine(model: str, cache: str) -> None:
-        part = functools.partial(measure, model, cache, grid, size, args.bandwidth, args.peak)
-        session.run(f"engine {model} {cache}", part)
-
-    session.run("parity", lambda: one("parity", lambda: check_parity(attention)))
-    for batch, context in [(2, 64)] if quick else itertools.product((1, 32, 128), (2048, 8192)):
-        taken = functools.partial(decode_bandwidth, attention, batch, context, args.bandwidth)
-        session.run(f"decode {batch}x{context}", functools.partial(one, "decode", taken))
-    for shared in (64,) if quick else (1024, 8192):
-        taken = functools.partial(cascade_gain, attention, 4 if quick else 64, shared)
-        session.run(f"cascade {shared}", functools.partial(one, "cascade", taken))
-    grid = [(2, 64)] if quick else [(1, 2048), (32, 2048)]
-    size = (4, 64, 4) if quick else (64, 640, 64)
-    first, *others = ["random:tiny"] if quick else args.models
-    # The first model's grid is worth most; its programs serve both caches.
-    engine(first, "tree")
-    engine(first, "none")
-    taken = functools.partial(logprobs, "random:tiny" if quick else args.parity_model)
-    session.run("logprobs", functools.partial(one, "logprobs", taken))
-    for model, cache in itertools.product(others, ("tree", "none")):
-        engine(model, cache)
-    draw(session.results, args.out.with_suffix(".png"))
+    args.out.unlink(missing_ok=True)
+    results = Results(args.out)
+    measure(plan(args), results, args.limit_s)
+    draw(results.read(), args.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from sgjax.models.load import read_config
 
 Prompts = list[list[int]]
 Row = dict[str, Any]
+Rows = Iterator[tuple[str, Row]]
+"""Results by name."""
 
 COMMON: dict[str, Any] = {"page_size": 16}
 GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
@@ -23,8 +25,8 @@ def random_prompts(count: int, length: int, seed: int, shared: int = 0) -> Promp
     return [common + rng.integers(3, 200, length - shared).tolist() for _ in range(count)]
 
 
-def logprob_difference(model: str) -> float:
-    """Return the largest difference of log-probabilities between "auto" and the reference."""
+def logprobs(model: str) -> Rows:
+    """Yield the largest difference of log-probabilities between "auto" and the reference."""
     prompts, found = random_prompts(4, 40, seed=0), []
     for attention in ("auto", "reference"):
         with sgl.Engine(
@@ -37,7 +39,8 @@ def logprob_difference(model: str) -> float:
                 logprob_start_len=0,
             )
         found.append([[e[0] for e in r["meta_info"]["input_token_logprobs"][1:]] for r in results])
-    return float(np.abs(np.array(found[0]) - np.array(found[1])).max())
+    largest = float(np.abs(np.array(found[0]) - np.array(found[1])).max())
+    yield "logprobs", {"model": model, "largest": largest}
 
 
 def prefill(
@@ -73,17 +76,19 @@ def decode(
     return {"batch": batch, "context": context, "s": step, "mbu": read / step / bandwidth}
 
 
-def workloads(engine: sgl.Engine, requests: int, length: int, new: int) -> dict[str, float]:
-    """Return output tokens a second of three kinds of work, each after one run to compile."""
+def workloads(
+    engine: sgl.Engine, requests: int, length: int, new: int
+) -> Iterator[tuple[str, float]]:
+    """Yield output tokens a second of three kinds of work, each after one run to compile."""
     kinds = {"alone": 0, "shared": length - length // 8}
     params = {**GREEDY, "max_new_tokens": new}
-    rates = {}
     for name, shared in kinds.items():
         for seed in (4, 5):
             start = time.perf_counter()
             prompts = random_prompts(requests, length, seed, shared)
             engine.generate(input_ids=prompts, sampling_params=params)
-            rates[name] = requests * new / (time.perf_counter() - start)
+            rate = requests * new / (time.perf_counter() - start)
+        yield name, rate
     for seed in (6, 7):
         start = time.perf_counter()
         chats, turns = random_prompts(requests // 2, length // 4, seed), 3
@@ -91,15 +96,19 @@ def workloads(engine: sgl.Engine, requests: int, length: int, new: int) -> dict[
             results: Any = engine.generate(input_ids=chats, sampling_params=params)
             more = random_prompts(len(chats), length // 8, 10 * seed + turn)
             chats = [c + r["output_ids"] + m for c, r, m in zip(chats, results, more, strict=True)]
-        rates["chat"] = turns * len(chats) * new / (time.perf_counter() - start)
-    return rates
+        rate = turns * len(chats) * new / (time.perf_counter() - start)
+    yield "chat", rate
 
 
-def measure(
-    model: str, cache: str, grid: list[tuple[int, int]], size: tuple[int, int, int],
-    bandwidth: float, peak: float,
-) -> Iterator[tuple[str, Row]]:  # fmt: skip
-    """Yield an engine's measurements with their names, one by one; the grid's only with the cache.
+def engine(
+    model: str,
+    cache: str,
+    grid: list[tuple[int, int]],
+    size: tuple[int, int, int],
+    bandwidth: float,
+    peak: float,
+) -> Rows:
+    """Yield an engine's measurements; the grid's only with the cache.
 
     Args:
         model: as `Engine` takes it.
@@ -112,11 +121,10 @@ def measure(
     with sgl.Engine(model, cache={"type": cache}, max_running=64, **COMMON) as engine:
         for batch, context in grid if cache == "tree" else []:
             yield "engine prefill", about | prefill(engine, config, batch, context, peak)
-            yield (
-                "engine decode",
-                about | decode(engine, config, batch, context, size[2], bandwidth),
-            )
-        rates = workloads(engine, *size)
-        info = engine.get_server_info()
-        told = {name: info[name] for name in ("attention", "compilations")}
-        yield "engine", about | told | {"output_tokens_per_s": rates}
+            row = decode(engine, config, batch, context, size[2], bandwidth)
+            yield "engine decode", about | row
+        for workload, rate in workloads(engine, *size):
+            info = engine.get_server_info()
+            told = {name: info[name] for name in ("attention", "compilations")}
+            row = {"workload": workload, "output_tokens_per_s": rate}
+            yield "engine", about | told | row
