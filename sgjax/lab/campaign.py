@@ -5,7 +5,7 @@ Imports the lab. One that cannot run here, or fails, is an entry with its reason
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,10 +87,23 @@ def index_of(out: Path) -> Path:
         if runs:
             arms = read_arms(runs[-1])[1]
             write_figures(runs[-1], arms)
-            entries.append(_entry_of(runs[-1], arms, (), 0.0))
+            entries.append(_entry_of(runs[-1], arms, tuple(left_out(arms)), 0.0))
     if not entries:
         raise ResultsError(f"{out} holds no results; give a results folder, or a folder of them")
     return write_index(out, entries)
+
+
+def left_out(arms: Sequence[Summary]) -> Iterator[str]:
+    """Yield what results lack of all that was to be run, arm by arm."""
+    made = {arm.arm for arm in arms}
+    for name in arms[0].records[0].arms:
+        if name not in made:
+            yield f"{name}: there are no runs of it"
+    for arm in arms:
+        run = arm.experiment
+        planned = len(run.workloads) * len(run.variants) * len(run.seeds) * run.repeats
+        if len(arm.records) < planned:
+            yield f"{arm.arm}: {len(arm.records)} of {planned} timed runs were made"
 
 
 def _run_one(file: Path, title: str, run: Run, console: Console) -> tuple[Entry, bool]:

@@ -59,6 +59,7 @@ class Record:
             run is resumed.
         quick: whether the short form was asked for; None where that was not recorded.
         overrides: what the command line changed.
+        arms: all that were to be run; empty where that was not recorded.
     """
 
     experiment: str
@@ -83,6 +84,7 @@ class Record:
     run_hash: str = ""
     quick: bool | None = None
     overrides: list[str] = field(default_factory=list)
+    arms: list[Arm] = field(default_factory=list)
 
     @property
     def arm(self) -> Arm:

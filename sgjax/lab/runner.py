@@ -94,7 +94,10 @@ def run_experiment(
     loaded, failures = _load(arms)
     with open_results(arms, out, resume) as writer, Bar(console, title) as bar:
         done = take_up(writer, arms)
-        runs = [_Run(arm, tasks, build_engine, writer, bar, done, asked) for arm, tasks in loaded]
+        names = [arm.arm for arm in arms]
+        runs = [
+            _Run(arm, names, tasks, build_engine, writer, bar, done, asked) for arm, tasks in loaded
+        ]
         bar.expect(sum(run.num_programs() for run in runs))
         interrupted = False
         try:
@@ -168,6 +171,7 @@ class _Run:
     def __init__(
         self,
         experiment: Experiment,
+        arms: Sequence[Arm],
         tasks: Tasks,
         build_engine: BuildEngine,
         writer: RecordWriter,
@@ -176,6 +180,7 @@ class _Run:
         asked: Asked,
     ) -> None:
         self.experiment = experiment
+        self.arms = arms
         self.tasks = tasks
         self.build_engine = build_engine
         self.writer = writer
@@ -311,6 +316,7 @@ class _Run:
             run_hash=self.run_hash,
             quick=self.asked.quick,
             overrides=list(self.asked.overrides),
+            arms=list(self.arms),
         )
 
 

@@ -1,5 +1,6 @@
 """All experiments of a folder: what becomes of each, and the index over them."""
 
+import json
 import re
 from html.parser import HTMLParser
 
@@ -141,6 +142,27 @@ def test_the_index_is_made_again_from_the_newest_results_alone(campaign, tmp_pat
     newest = sorted((tmp_path / "out" / "a_holds").iterdir())[-2]
     assert f"a_holds/{newest.name}/report.html" in html
     assert "<b>1</b> claims hold, <b>1</b> do not hold" in html
+
+
+def test_results_that_lack_runs_or_an_arm_are_no_verdict_on_the_claim(campaign, tmp_path):
+    [entry] = campaign(names=("a_holds",)).entries
+    file = entry.directory / "results.jsonl"
+    first, second = [json.loads(line) for line in file.read_text().splitlines()]
+
+    def claim():
+        html = index_of(tmp_path / "out").read_text()
+        return re.search(r'class="chip [^"]*">([^<]*)<', html).group(1), html
+
+    assert claim()[0] == "holds"
+    both = ["simulated", "measured"]
+    file.write_text("".join(json.dumps({**r, "arms": both}) + "\n" for r in (first, second)))
+    word, html = claim()
+    assert word == "not run here"
+    assert "simulated: there are no runs of it" in html
+    file.write_text(json.dumps(first) + "\n")
+    word, html = claim()
+    assert word == "not run here"
+    assert "measured: 1 of 2 timed runs were made" in html
 
 
 def test_a_folder_without_results_has_no_index(tmp_path):
