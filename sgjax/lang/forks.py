@@ -1,21 +1,16 @@
-"""ForkGroup: the members of a fork, as a user's function holds them. Imports errors.
+"""ForkGroup: the members of a fork, as a user's function holds them. Imports errors and appendable.
 
 The same for states that run and for states that are traced.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Literal, Protocol, TypeVar, final
+from typing import Any, Generic, Literal, TypeVar, final
 
 from sgjax.errors import ConfigError, ProgramError
+from sgjax.lang.appendable import Appendable
 
 JoinMode = Literal["gather_variable", "concate_and_append"]
-S = TypeVar("S", bound="Appendable")
-
-
-class Appendable(Protocol):
-    """What a fork's members are: states that run, or states that are traced."""
-
-    def __iadd__(self: S, other: object) -> S: ...
+S = TypeVar("S", bound=Appendable)
 
 
 @final

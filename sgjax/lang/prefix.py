@@ -4,11 +4,11 @@ Found by running the function once on a state that only listens, until it does a
 append constant text. Arguments that are equal in all rows are constants.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NoReturn, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, Self, final
 
 from sgjax.lang import ir
+from sgjax.lang.appendable import Appendable
 from sgjax.lang.backends.base import ChatFormat
 
 
@@ -48,7 +48,7 @@ class _Unknown:
 
 
 @final
-class _Listener:
+class _Listener(Appendable):
     """Stands for the prompt state; collects constant text."""
 
     def __init__(self, chat: ChatFormat) -> None:
@@ -56,10 +56,13 @@ class _Listener:
         self._chat = chat
         self._role: str | None = None
 
-    def __iadd__(self, other: object) -> "_Listener":
+    def __iadd__(self, other: object) -> Self:
         if isinstance(other, _Unknown):
             raise _PrefixEnds
-        for expr in ir.flatten(ir.as_expr(other)):
+        return super().__iadd__(other)
+
+    def _append(self, exprs: Sequence[ir.Expr]) -> None:
+        for expr in exprs:
             match expr:
                 case ir.Text(value=value):
                     known, unknown, _ = value.partition(_END)
@@ -73,28 +76,6 @@ class _Listener:
                     self._role = role
                 case _:
                     raise _PrefixEnds
-        return self
-
-    def system(self, expr: object = None) -> Any:
-        return self._message("system", expr)
-
-    def user(self, expr: object = None) -> Any:
-        return self._message("user", expr)
-
-    def assistant(self, expr: object = None) -> Any:
-        return self._message("assistant", expr)
-
-    def _message(self, role: str, expr: object) -> Any:
-        if expr is None:
-            return self._block(role)
-        self.__iadd__([ir.RoleBegin(role), expr, ir.RoleEnd(role)])
-        return None
-
-    @contextmanager
-    def _block(self, role: str) -> Iterator[None]:
-        self.__iadd__(ir.RoleBegin(role))
-        yield
-        self.__iadd__(ir.RoleEnd(role))
 
     def __getattr__(self, name: str) -> NoReturn:
         raise _PrefixEnds

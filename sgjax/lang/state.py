@@ -6,13 +6,14 @@ for the number of the expression that decides what is read.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar, final
 
 from sgjax.errors import ProgramError
 from sgjax.lang import ir
+from sgjax.lang.appendable import Appendable
 from sgjax.lang.backends.base import Message
 from sgjax.lang.feed import Heard, Pieces, Sink, Watch
 from sgjax.lang.forks import ForkGroup, check_copies
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 @final
-class ProgramState:
+class ProgramState(Appendable):
     """A prompt in the making, and its variables.
 
     `s += expr` returns at once; what is read is waited for. A failure is raised, chained to its
@@ -41,41 +42,12 @@ class ProgramState:
 
     # ---------------------------------------------------------------- appending
 
-    def __iadd__(self, other: object) -> "ProgramState":
-        """Append text or an expression.
-
-        Raises:
-            ConfigError: it is neither.
-            ProgramError: the state takes nothing more.
-        """
-        self._put(list(ir.flatten(ir.as_expr(other))))
-        return self
-
     def set_var(self, name: str, value: Any) -> None:
         """Store a value under a name, without appending it."""
-        self._put([ir.SetVar(name, value)])
+        self._append([ir.SetVar(name, value)])
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.set_var(name, value)
-
-    def system(self, expr: object = None) -> Any:
-        """Append a system message, or open one for a `with` block."""
-        return self._role("system", expr)
-
-    def user(self, expr: object = None) -> Any:
-        """Append a user message, or open one for a `with` block."""
-        return self._role("user", expr)
-
-    def assistant(self, expr: object = None) -> Any:
-        """Append an assistant message, or open one for a `with` block."""
-        return self._role("assistant", expr)
-
-    @contextmanager
-    def var_scope(self, name: str) -> Iterator[None]:
-        """Store the text that is appended inside the block as a variable."""
-        self._put([ir.ScopeBegin(name)])
-        yield
-        self._put([ir.ScopeEnd(name)])
 
     def fork(self, n: int = 1) -> "ForkGroup[ProgramState]":
         """Return n copies of this state that go on independently, and at once.
@@ -90,14 +62,14 @@ class ProgramState:
             child.await_start()
             children.append(child)
         try:
-            self._put([ForkOp(children)])
+            self._append([ForkOp(children)])
         except ProgramError:
             self._program.forget(children)
             raise
         states = [ProgramState(child, self._writers) for child in children]
 
         def join(gather: bool) -> None:
-            self._put([JoinOp(children, gather)])
+            self._append([JoinOp(children, gather)])
             for state in states:
                 state._ended = "the fork it belongs to was joined"
 
@@ -214,7 +186,7 @@ class ProgramState:
             formatted: append `str(value)`; else the value as `+=` would.
         """
         number = source._number(name)
-        self._put([FetchOp(source._stream, name, number, formatted)])
+        self._append([FetchOp(source._stream, name, number, formatted)])
 
     # ---------------------------------------------------------------- private
 
@@ -229,19 +201,7 @@ class ProgramState:
             return False
         return not self._program.shared or self._program.author == threading.get_ident()
 
-    def _role(self, role: str, expr: object) -> Any:
-        if expr is None:
-            return self._role_block(role)
-        self._put([ir.RoleBegin(role), *ir.flatten(ir.as_expr(expr)), ir.RoleEnd(role)])
-        return None
-
-    @contextmanager
-    def _role_block(self, role: str) -> Iterator[None]:
-        self._put([ir.RoleBegin(role)])
-        yield
-        self._put([ir.RoleEnd(role)])
-
-    def _put(self, ops: list[Op]) -> None:
+    def _append(self, ops: Sequence[Op]) -> None:
         if self._ended:
             raise ProgramError(f"nothing can be appended: {self._ended}")
         self._program.mailbox.append(lambda: self._stream.accept(ops))

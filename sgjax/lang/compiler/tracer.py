@@ -2,12 +2,13 @@
 
 import contextvars
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from sgjax.errors import ProgramError
 from sgjax.lang import ir
+from sgjax.lang.appendable import Appendable
 from sgjax.lang.compiler import nodes as g
 from sgjax.lang.compiler.graph import Graph
 from sgjax.lang.compiler.placeholder import Marks, Placeholder, failed_line, user_line
@@ -124,7 +125,7 @@ class Tracer:
 
 
 @final
-class TracedState:
+class TracedState(Appendable):
     """Stands for a ProgramState: records what is appended, hands out placeholders."""
 
     def __init__(self, tracer: Tracer, stream: int, options: Mapping[str, Any]) -> None:
@@ -136,10 +137,9 @@ class TracedState:
         self._writers: dict[str, int] = {}
         self._own: set[str] = set()
 
-    def __iadd__(self, other: object) -> "TracedState":
-        for expr in ir.flatten(ir.as_expr(other)):
-            self._append(expr)
-        return self
+    def _append(self, exprs: Sequence[ir.Expr]) -> None:
+        for expr in exprs:
+            self._record(expr)
 
     def set_var(self, name: str, value: Any) -> None:
         """Record a constant."""
@@ -148,25 +148,6 @@ class TracedState:
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.set_var(name, value)
-
-    def system(self, expr: object = None) -> Any:
-        """Record a system message."""
-        return self._role("system", expr)
-
-    def user(self, expr: object = None) -> Any:
-        """Record a user message."""
-        return self._role("user", expr)
-
-    def assistant(self, expr: object = None) -> Any:
-        """Record an assistant message."""
-        return self._role("assistant", expr)
-
-    @contextmanager
-    def var_scope(self, name: str) -> Iterator[None]:
-        """Record a variable's text."""
-        self._append(ir.ScopeBegin(name))
-        yield
-        self._append(ir.ScopeEnd(name))
 
     def fork(self, n: int = 1) -> "ForkGroup[TracedState]":
         """Record a fork."""
@@ -248,7 +229,7 @@ class TracedState:
             self._writers[name] = node
             self._own.add(name)
 
-    def _append(self, expr: ir.Expr) -> None:
+    def _record(self, expr: ir.Expr) -> None:
         match expr:
             case Placeholder():
                 self._value(expr, formatted=False)
@@ -313,18 +294,6 @@ class TracedState:
             append=expr.append,
         )
         self._write(expr.name, node)
-
-    def _role(self, role: str, expr: object) -> Any:
-        if expr is None:
-            return self._role_block(role)
-        self += ir.ExprList((ir.RoleBegin(role), ir.as_expr(expr), ir.RoleEnd(role)))
-        return None
-
-    @contextmanager
-    def _role_block(self, role: str) -> Iterator[None]:
-        self._append(ir.RoleBegin(role))
-        yield
-        self._append(ir.RoleEnd(role))
 
     def _join(self, states: list["TracedState"], gather: bool) -> None:
         node = self._node(
