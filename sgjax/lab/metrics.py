@@ -1,10 +1,11 @@
 """The metrics of an experiment: what they are called, how they are shown and computed.
 
-Imports numpy, theory and the workload records. Names are those of the public contract. Counters
+Imports numpy, theory, typed and the workload records. Names are those of the public contract. Counters
 are read from the engine before and after a run; a metric is their difference, so that what ran
 before does not count.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from sgjax.errors import ConfigError
 from sgjax.lab.workloads.base import Outcome, Ran
 from sgjax.theory.bound import HitRateBound
 from sgjax.theory.fairness import by_family, jain_index, wait_spread
+from sgjax.typed import nearest
 
 
 @dataclass(frozen=True)
@@ -176,9 +179,16 @@ def measure(
         `overhead_fraction` is the share of planning and committing in the engine's time; `tree_s`
         is processor time of this machine, also where the run is simulated. A run that asks the
         engine nothing has the workload's own metrics alone.
+
+    Raises:
+        ConfigError: the workload measures what `METRICS` does not name, or no finite number.
     """
-    unknown = ran.metrics.keys() - METRICS.keys()
-    assert not unknown, f"a workload measures {sorted(unknown)}, which METRICS does not name"
+    for name, value in ran.metrics.items():
+        if name not in METRICS or not math.isfinite(value):
+            raise ConfigError(
+                f"the workload measures {name}={value}, which is not allowed; a finite number is "
+                f"needed, and one of METRICS in sgjax/lab/metrics.py: {nearest(name, [*METRICS])}"
+            )
     outcomes, count = ran.outcomes, _difference(before, after)
     if not count["forward_passes"]:
         return {"compilations": count["compilations"], **ran.metrics}

@@ -93,6 +93,8 @@ def run_experiment(
     """
     loaded, failures = _load(arms)
     with open_results(arms, out, resume) as writer, Bar(console, title) as bar:
+        if resume and not writer.num_records:
+            console.print(f"nothing to resume: {out} has no results of just this; they begin anew")
         done = take_up(writer, arms)
         names = [arm.arm for arm in arms]
         runs = [

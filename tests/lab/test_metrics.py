@@ -1,7 +1,10 @@
 """Metrics from hand-made counters and outcomes."""
 
+import math
+
 import pytest
 
+from sgjax.errors import ConfigError
 from sgjax.lab.metrics import COUNTERS, METRICS, Metric, measure
 from sgjax.lab.workloads import Outcome, Ran
 from sgjax.theory.bound import HitRateBound
@@ -55,8 +58,12 @@ def test_accuracy_is_left_out_where_nothing_is_graded():
 def test_a_workloads_own_metrics_join_those_of_the_engine():
     own = Ran(OUTCOMES, (), {"accuracy": 0.125})
     assert measure(own, BEFORE, AFTER, 1.0, BOUND)["accuracy"] == 0.125
-    with pytest.raises(AssertionError, match="speed"):
-        measure(Ran(OUTCOMES, (), {"speed": 1.0}), BEFORE, AFTER, 1.0, BOUND)
+
+
+@pytest.mark.parametrize("own", [{"accurracy": 1.0}, {"accuracy": math.nan}])
+def test_a_metric_that_nobody_knows_or_that_is_no_number_is_named(own):
+    with pytest.raises(ConfigError, match="the workload measures .*did you mean 'accuracy'"):
+        measure(Ran(OUTCOMES, (), own), BEFORE, AFTER, 1.0, BOUND)
 
 
 @pytest.mark.parametrize(

@@ -108,10 +108,11 @@ def test_resuming_a_finished_run_runs_nothing(experiment, run):
     assert (again.directory, again.num_records, run.engines) == (directory, 6, [])
 
 
-def test_another_experiment_of_the_name_is_not_resumed(experiment, run):
+def test_another_experiment_of_the_name_is_not_resumed(experiment, run, tmp_path):
     first = run(experiment, build=Stops)
     second = run(replace(experiment, seeds=(5,)))
     assert second.directory != first.directory
+    assert "nothing to resume" in (tmp_path / "console.txt").read_text()
     assert len(cases(second.directory)) == 6
 
 
