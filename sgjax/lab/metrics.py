@@ -1,8 +1,8 @@
 """The metrics of an experiment: what they are called, how they are shown and computed.
 
-Imports numpy, theory, typed and the workload records. Names are those of the public contract. Counters
-are read from the engine before and after a run; a metric is their difference, so that what ran
-before does not count.
+Imports numpy, theory, typed and the workload records. Names are those of the public contract.
+Counters are read from the engine before and after a run; a metric is their difference, so that what
+ran before does not count.
 """
 
 import math

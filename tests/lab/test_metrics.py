@@ -62,7 +62,7 @@ def test_a_workloads_own_metrics_join_those_of_the_engine():
 
 @pytest.mark.parametrize("own", [{"accurracy": 1.0}, {"accuracy": math.nan}])
 def test_a_metric_that_nobody_knows_or_that_is_no_number_is_named(own):
-    with pytest.raises(ConfigError, match="the workload measures .*did you mean 'accuracy'"):
+    with pytest.raises(ConfigError, match=r"the workload measures .*did you mean 'accuracy'"):
         measure(Ran(OUTCOMES, (), own), BEFORE, AFTER, 1.0, BOUND)
 
 
