@@ -33,6 +33,14 @@ MISSING_VALUES: dict[str, Any] = {
 """Good values of the fields that have no default, by name."""
 WITHOUT_ONE_NUMBER = {(Reference, "values"), (Range, "range"), (SimSpec, "constants")}
 """Fields of many numbers, which are looked at by name."""
+MAY_BE_0 = {
+    "seed", "seeds", "keep", "slack_tokens", "max_wait_s", "hold_s", "k", "output_weight",
+    "floor", "max_padding", "settle_s", "compile_s", "mask_s", "pause_s", "tokenize_s",
+    "collect_every_s", "sigma", "max_whitespace", "warmup", "DistortionWorkload.samples",
+    "demonstrations", "labelled", "prefix", "shots", "examples", "temperature", "mean_within",
+    "bars_within", "bars_share", "min_share", "max_lead",
+}  # fmt: skip
+"""Fields in which none, at once or never means something."""
 
 
 def objects(kind: Any, found: dict[type, None]) -> dict[type, None]:
@@ -83,6 +91,17 @@ def test_a_number_without_meaning_is_refused(kind, name, hint, value):
     with pytest.raises(ConfigError) as caught:
         build(kind, name, hint, value)
     assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "hint"), NUMBERS, ids=[f"{kind.__name__}.{name}" for kind, name, _ in NUMBERS]
+)
+def test_0_is_refused_where_it_means_nothing(kind, name, hint):
+    if {name, f"{kind.__name__}.{name}"} & MAY_BE_0:
+        build(kind, name, hint, 0)
+    else:
+        with pytest.raises(ConfigError, match=name):
+            build(kind, name, hint, 0)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1], ids=str)
