@@ -8,9 +8,10 @@ from typing import Literal
 
 from sgjax.errors import ConfigError
 from sgjax.models.config import ModelConfig
+from sgjax.sim.calls import CallCost, CallSpec
 from sgjax.sim.constrained import keep_constraints
 from sgjax.sim.entrance import TokenizerAndPause
-from sgjax.sim.executor import SimExecutor
+from sgjax.sim.executor import Cost, SimExecutor
 from sgjax.sim.hardware import Hardware, load_hardware, with_constants
 from sgjax.sim.masks import with_masks
 from sgjax.sim.outputs import FullLengths, Lengths, speak
@@ -45,6 +46,7 @@ class SimSpec:
             `extend_dependency_time` of their backend_config.py).
         tokenize_s: simulated seconds for each token of a prompt, before its request is seen: a
             server's one tokenizer process takes requests one after another.
+        calls: what calls cost beside their steps in a system above the model's server.
         pads: whether a step costs the products of prompts that are padded to its longest.
         logprobs: "refused": requests that want log-probabilities are, as nothing computes them;
             "zero": each is 0, so that `select` always takes its first choice, at its right cost.
@@ -64,6 +66,7 @@ class SimSpec:
     mask_s: float = 0.0
     pause_s: float = 0.0
     tokenize_s: float = 0.0
+    calls: CallSpec = field(default_factory=CallSpec)
     pads: bool = False
     logprobs: Literal["refused", "zero"] = "refused"
 
@@ -89,14 +92,14 @@ class Simulator:
     Attributes:
         executor: runs plans on its virtual clock.
         entrance: what requests pass before they wait.
-        cost: what a step costs there.
+        cost: what a step of decoding costs there, for macro-steps; None where calls cost more.
         hardware: what is simulated.
         kv_tokens: tokens of K/V that fit beside the weights.
     """
 
     executor: SimExecutor
     entrance: TokenizerAndPause
-    cost: Roofline
+    cost: Roofline | None
     hardware: Hardware
     kv_tokens: int
 
@@ -118,10 +121,15 @@ def build_simulator(
         ConfigError: unknown hardware or constant, or weights that do not fit.
     """
     hardware = with_constants(load_hardware(spec.hardware), spec.constants)
-    cost = Roofline(model, hardware, dtype, kv_dtype, spec.tensor, spec.pads)
+    roofline = Roofline(model, hardware, dtype, kv_dtype, spec.tensor, spec.pads)
     fitting = fitting_kv_tokens(model, hardware, dtype, kv_dtype, spec.tensor)
     script = keep_constraints(speak(tokenizer, spec.lengths, seed), tokenizer, seed)
-    masked = with_masks(cost, spec.mask_s, tokenizer.vocab_size) if spec.mask_s else cost
-    executor = SimExecutor(script, masked)
-    entrance = TokenizerAndPause(executor, spec.tokenize_s, spec.pause_s)
-    return Simulator(executor, entrance, cost, hardware, fitting)
+    cost: Cost = roofline
+    if spec.mask_s:
+        cost = with_masks(cost, spec.mask_s, tokenizer.vocab_size)
+    is_plain = spec.calls == CallSpec()
+    if not is_plain:
+        cost = CallCost(cost, roofline, spec.calls)
+    executor = SimExecutor(script, cost)
+    entrance = TokenizerAndPause(executor, spec.tokenize_s, spec.pause_s, spec.calls)
+    return Simulator(executor, entrance, roofline if is_plain else None, hardware, fitting)

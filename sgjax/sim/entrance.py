@@ -1,6 +1,6 @@
 """What stands before the scheduler in the first releases of SGLang: a tokenizer and a pause.
 
-HOST. Imports schedule and the simulated executor. Their server was three processes: one tokenizes
+HOST. Imports schedule and its neighbours. Their server was three processes: one tokenizes
 requests, one after another; one runs the model, and after a step that ended a request sleeps
 before it looks at what came (`extend_dependency_time`), so that those who depend on it may come.
 """
@@ -8,6 +8,7 @@ before it looks at what came (`extend_dependency_time`), so that those who depen
 from collections import deque
 
 from sgjax.schedule import Entrance, Sequence
+from sgjax.sim.calls import CallSpec, Walks
 from sgjax.sim.executor import SimExecutor
 
 
@@ -19,22 +20,29 @@ class TokenizerAndPause(Entrance):
         tokenize_s: seconds that a token of a prompt takes.
         pause_s: seconds since the last step before which nobody looks, if a request has ended
             since the last look.
+        calls: what a call takes beside its tokens; the further choices of a walked select are no
+            calls.
     """
 
-    def __init__(self, executor: SimExecutor, tokenize_s: float, pause_s: float) -> None:
+    def __init__(
+        self, executor: SimExecutor, tokenize_s: float, pause_s: float, calls: CallSpec
+    ) -> None:
         self._executor = executor
         self._tokenize_s = tokenize_s
         self._pause_s = pause_s
+        self._call_s = calls.call_s
+        self._walks = Walks() if calls.selects == "walked" else None
         self._has_ended = False
         self._free_s = 0.0
         self._coming: deque[tuple[float, Sequence]] = deque()
 
     def keeps(self, seq: Sequence) -> bool:
         """Begin to tokenize a request when all before it are done."""
-        if not self._tokenize_s:
+        if not self._tokenize_s and not self._call_s:
             return False
-        begin_s = max(self._free_s, self._executor.now())
-        self._free_s = begin_s + self._tokenize_s * seq.num_prompt
+        self._free_s = max(self._free_s, self._executor.now())
+        if self._walks is None or not self._walks.is_spared(seq):
+            self._free_s += self._call_s + self._tokenize_s * seq.num_prompt
         self._coming.append((self._free_s, seq))
         return True
 

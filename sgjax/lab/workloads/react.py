@@ -2,7 +2,8 @@
 
 All agents share the instructions with their solved examples; each call of an agent shares the whole
 course before it. As in the paper a recorded run is replayed: what the model says at a step is
-generated and dropped, and the recorded step is appended. Imports the lab's texts, the task of
+generated and dropped, and the recorded step is appended. Like the script that SGLang published, an
+agent thinks once more behind its last step; how long that is, is not recorded. Imports the lab's texts, the task of
 programs and the language.
 """
 
@@ -36,6 +37,9 @@ def act(s: ProgramState, examples: str, question: str, steps: list[dict[str, Any
         with s.copy() as said:
             said += sgl.gen(f"said{number}", max_tokens=step["tokens"], ignore_eos=True)
         s += f" {step['said']}\nObservation {number}: {step['seen']}\n"
+    s += f"Thought {len(steps) + 1}:"
+    as_long = sum(step["tokens"] for step in steps) // len(steps)
+    s += sgl.gen(f"said{len(steps) + 1}", max_tokens=as_long, ignore_eos=True)
 
 
 @dataclass(frozen=True)
