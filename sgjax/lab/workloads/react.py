@@ -3,8 +3,8 @@
 All agents share the instructions with their solved examples; each call of an agent shares the whole
 course before it. As in the paper a recorded run is replayed: what the model says at a step is
 generated and dropped, and the recorded step is appended. Like the script that SGLang published, an
-agent thinks once more behind its last step; how long that is, is not recorded. Imports the lab's texts, the task of
-programs and the language.
+agent thinks once more behind its last step; how long that is, is not recorded. Imports the lab's
+texts, the task of programs and the language.
 """
 
 import random
