@@ -105,6 +105,9 @@ class Composition(abc.ABC):
     max_padding: int | None = None
     """Tokens that are at most computed for nothing where a step's prompts differ in length."""
 
+    jumps_rejoin: bool = False
+    """Whether a sequence with forced text to compute gives up its place and waits."""
+
     @abc.abstractmethod
     def compose(self, draft: Draft, running: Collection[Sequence], admit: Admit) -> bool:
         """Fill a step.
@@ -169,13 +172,17 @@ class PromptsFirst(Composition):
     Args:
         decode_steps: steps of decoding between two looks at the queue; SGLang took 10, vLLM 1.
         max_padding: as of `Draft`.
+        jumps_rejoin: whether who jumps forward joins the queue.
     """
 
     whole_prompts = True
 
-    def __init__(self, decode_steps: int, max_padding: int | None = None) -> None:
+    def __init__(
+        self, decode_steps: int, max_padding: int | None = None, jumps_rejoin: bool = False
+    ) -> None:
         self._decode_steps = decode_steps
         self.max_padding = max_padding
+        self.jumps_rejoin = jumps_rejoin
         self._left = 0
         """Steps of decoding before the next look."""
 

@@ -295,6 +295,9 @@ class Scheduler:
                 if row.guesses:
                     for further in confirmed(row, self.stats):
                         self._append(seq, next_tokens[index + further], index + further, out)
+                if self._composition.jumps_rejoin and not seq.ended and seq.todo > 1:
+                    self._leave(seq)
+                    self._admission.come_back(seq)
             elif row.end < seq.tokens.length:
                 self._offer_computed(seq)
             else:

@@ -214,11 +214,15 @@ class PromptsFirstSpec:
         max_padding: tokens by which the prompts of a step may fall short of the longest, taken
             together, as where all are padded to it (`_schedule` in vLLM 0.2.5's scheduler.py); the
             padded ones then count against the budget. None sets no limit.
+        jumps_rejoin: a sequence that jumps forward leaves what it computed to the cache, and its
+            forced text is computed as a prompt when its turn comes again, as in SGLang's first
+            release (`check_for_jump_forward`, `forward_decode_batch`). Without jumps it is nothing.
     """
 
     __pydantic_config__ = FORBID_EXTRA
     decode_steps: int = 1
     max_padding: int | None = None
+    jumps_rejoin: bool = False
     type: Literal["prompts_first"] = "prompts_first"
 
     def __post_init__(self) -> None:
@@ -338,8 +342,8 @@ def build_composition(spec: CompositionSpec) -> Composition:
     match spec:
         case MixedSpec():
             return Mixed()
-        case PromptsFirstSpec(decode_steps=decode_steps, max_padding=max_padding):
-            return PromptsFirst(decode_steps, max_padding)
+        case PromptsFirstSpec():
+            return PromptsFirst(spec.decode_steps, spec.max_padding, spec.jumps_rejoin)
 
 
 def build_look(spec: AdmissionSpec) -> Look:

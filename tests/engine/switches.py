@@ -223,6 +223,8 @@ ELSEWHERE = {
     "test_deficits_bound_what_locality_may_cost_another_client",
     "composition=prompts_first.max_padding": "schedule/test_composition.py::"
     "test_prompts_share_a_step_while_padding_them_to_the_longest_costs_little",
+    "composition=prompts_first.jumps_rejoin": "schedule/test_composition.py::"
+    "test_who_jumps_forward_waits_behind_who_came_meanwhile_and_says_the_same",
     "growth=adaptive.decay_steps": "schedule/test_growth.py::"
     "test_the_share_sinks_to_its_floor_while_nobody_is_retracted",
     "growth=adaptive.newcomers_in_full": "schedule/test_scheduler.py::"

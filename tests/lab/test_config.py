@@ -90,7 +90,7 @@ def test_a_baseline_of_all_variants_comes_below_base(write):
     own = "full: {}, vllm: {baseline: vllm_0_2_5}, patient: {executor: {pause_s: 1.0}}"
     experiment = load_experiment(write(MINIMAL.replace("full: {}", own) + base), [])
     full, vllm, patient = (experiment.engine_settings(v, 0) for v in experiment.variants)
-    assert full["composition"] == {"type": "prompts_first", "decode_steps": 10}
+    assert full["composition"]["type"] == "prompts_first"
     padded = {"type": "prompts_first", "decode_steps": 1, "max_padding": 256}
     assert vllm["composition"] == padded
     assert full["executor"]["hardware"] == vllm["executor"]["hardware"] == "a10g"

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import sgjax as sgl
 from sgjax.errors import ConfigError
 from sgjax.schedule.spec import (
     InOrderSpec,
@@ -199,3 +200,25 @@ def test_a_round_has_at_least_one_step() -> None:
     with pytest.raises(ConfigError, match="decode_steps=0"):
         PromptsFirstSpec(0)
     assert MixedSpec().type == "mixed"
+
+
+@pytest.mark.parametrize("rejoins", [False, True])
+def test_who_jumps_forward_waits_behind_who_came_meanwhile_and_says_the_same(rejoins) -> None:
+    """One runs at a time: a story stands behind a form, until the form's text is forced."""
+    with sgl.Engine(
+        executor={"type": "sim", "hardware": "a10g", "model": "llama-2-7b"},
+        composition={"type": "prompts_first", "decode_steps": 10, "jumps_rejoin": rejoins},
+        policy={"type": "fcfs"},
+        admission={"type": "pass_over", "joins_at_end": True},
+        cache={"type": "tree", "takes": "finished"},
+        grammar={"jump": {"type": "retokenize"}},
+        max_running=1,
+        debug_checks=True,
+    ) as engine:
+        form = {"temperature": 0, "max_new_tokens": 99, "regex": "[a-p]{2} forced words [a-p]{2}"}
+        story = {"temperature": 0, "max_new_tokens": 60, "ignore_eos": True}
+        form_said, story_said = engine.generate(["A form: ", "A story: "], [form, story])
+        alone = engine.generate("A form: ", form)
+    form_s, story_s = (said["meta_info"]["e2e_latency_s"] for said in (form_said, story_said))
+    assert (form_s > story_s) == rejoins
+    assert form_said["text"] == alone["text"]
