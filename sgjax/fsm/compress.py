@@ -34,10 +34,6 @@ class CompressedFsm:
             found = self._known[state] = self._follow(state)
         return found
 
-    def is_singular(self, state: int) -> bool:
-        """Return whether exactly one byte can follow, and the text cannot end."""
-        return bool(self._byte[state] >= 0)
-
     @property
     def num_singular(self) -> int:
         """Return the number of states that a singular edge leaves."""

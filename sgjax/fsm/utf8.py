@@ -1,16 +1,12 @@
 """From the automaton over characters to the minimal automaton over their UTF-8 bytes.
 
-HOST. Imports numpy, automaton and kernels' records. A state of the character automaton keeps its
-place; what its non-ASCII characters add are states *inside* a character, shared wherever the rest
-of the character leads to the same places. So the result is minimal because its input is.
+HOST. Imports numpy, automaton, template and kernels' records. A state of the character automaton
+keeps its place; what its non-ASCII characters add are states *inside* a character, shared wherever
+the rest of the character leads to the same places. So the result is minimal because its input is.
 
-A character class has one shape of such inner states (a template) however often it is repeated:
-templates are built once and instantiated per target.
+A character class has one shape of such inner states (see `template`) however often it is repeated.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -18,9 +14,9 @@ from numpy.typing import NDArray
 
 from sgjax.errors import GrammarError
 from sgjax.fsm.automaton import Alphabet, CharDfa
-from sgjax.fsm.charset import MAX_CODE_POINT
 from sgjax.fsm.kernels import DEAD, Bools, ByteTable, Ints
 from sgjax.fsm.portable import steps_to_end
+from sgjax.fsm.template import build_template
 
 
 class ByteDfa:
@@ -144,29 +140,15 @@ def _targets(steps: Ints) -> Ints:
     return np.where(steps == DEAD, -1, states + steps)
 
 
-@dataclass
-class _TemplateNode:
-    """A state inside a character, its targets left open.
-
-    Attributes:
-        choice: u8[128] for each byte from 0x80 on: 0 is dead, i + 1 the i-th of its targets.
-        targets: codes of its targets: leaf i is -1 - i, node j of the template is j.
-    """
-
-    choice: NDArray[np.uint8]
-    targets: tuple[int, ...]
-    key: int = field(default=-1)
-
-
 class _Expansion:
     """States and rows of the byte automaton; character states first, then inner ones."""
 
     def __init__(self, chars: CharDfa) -> None:
         self._chars = chars
-        self._alphabet = chars.alphabet
         self._ascii = chars.alphabet.class_of_codes(range(128))
         self._high_starts, self._high_classes = _high_intervals(chars.alphabet)
-        self._templates: dict[tuple[int, ...], list[_TemplateNode]] = {}
+        # By pattern of leaves: the choice and the open targets of each node.
+        self._templates: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = {}
         self._choices: dict[bytes, int] = {}
         self._choice_list: list[NDArray[np.uint8]] = []
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -212,19 +194,23 @@ class _Expansion:
         if template is None:
             used = self._used
             intervals = [-1 if c < 0 else pattern[used[c]] for c in self._high_classes.tolist()]
-            template = _build_template(self._high_starts, intervals)
-            for node in template:
-                node.key = self._choice_key(node.choice)
+            template = [
+                (self._choice_key(node.choice), node.targets)
+                for node in build_template(self._high_starts, intervals)
+            ]
             self._templates[pattern] = template
         ends = list(leaves)
         made: list[int] = []
-        for node in template[:-1]:
-            targets = tuple([ends[-1 - t] if t < 0 else made[t] for t in node.targets])
-            made.append(self._inner(node.key, targets, state))
-        root = template[-1]
-        targets = tuple([ends[-1 - t] if t < 0 else made[t] for t in root.targets])
-        self._members[root.key].append(state)
-        self._targets[root.key].append(targets)
+
+        def filled(codes: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple([ends[-1 - code] if code < 0 else made[code] for code in codes])
+
+        *inner, root = template
+        for choice, codes in inner:
+            made.append(self._inner(choice, filled(codes), state))
+        choice, codes = root  # the state itself
+        self._members[choice].append(state)
+        self._targets[choice].append(filled(codes))
 
     def _inner(self, key: int, targets: tuple[int, ...], owner: int) -> int:
         number = self._numbers.get((key, targets))
@@ -260,82 +246,6 @@ def _high_intervals(alphabet: Alphabet) -> tuple[list[int], Ints]:
     starts = alphabet.starts[first:].tolist()
     starts[0] = 0x80
     return starts, alphabet.class_of[first:]
-
-
-def _build_template(starts: list[int], leaves: list[int]) -> list[_TemplateNode]:
-    """Build the inner states for a map from intervals of characters to leaves.
-
-    Args:
-        starts: first code points of the intervals.
-        leaves: leaf of each interval, -1 for none.
-
-    Returns:
-        The nodes, targets before who leads to them; the last one is the root.
-    """
-    merged_starts, merged = [0], [-1]
-    for start, leaf in [*zip(starts, leaves, strict=True), (MAX_CODE_POINT + 1, -1)]:
-        if leaf != merged[-1]:
-            merged_starts.append(start)
-            merged.append(leaf)
-    nodes: list[_TemplateNode] = []
-    known: dict[tuple[bytes, tuple[int, ...]], int] = {}
-
-    def add(codes: Iterator[tuple[int, int | None]]) -> int | None:
-        """Add a node from (byte, code of its target); return its number, None if it is dead."""
-        choice = np.zeros(128, np.uint8)
-        targets: dict[int, int] = {}
-        for byte, code in codes:
-            if code is not None:
-                choice[byte - 0x80] = 1 + targets.setdefault(code, len(targets))
-        if not targets:
-            return None
-        key = (choice.tobytes(), tuple(targets))
-        number = known.setdefault(key, len(nodes))
-        if number == len(nodes):
-            nodes.append(_TemplateNode(choice, tuple(targets)))
-        return number
-
-    constant: dict[tuple[int, int], int | None] = {}
-
-    def below(low: int, num_bytes: int) -> int | None:
-        """Return the code for the characters from `low` on that `num_bytes` more bytes select."""
-        size = 1 << 6 * num_bytes
-        at = bisect_right(merged_starts, low) - 1
-        leaf = merged[at]
-        is_constant = at + 1 == len(merged_starts) or merged_starts[at + 1] >= low + size
-        if is_constant and (leaf < 0 or num_bytes == 0):
-            return None if leaf < 0 else -1 - leaf
-        if is_constant and (num_bytes, leaf) in constant:
-            return constant[num_bytes, leaf]
-        part = size >> 6
-        code = add((0x80 + i, below(low + i * part, num_bytes - 1)) for i in range(64))
-        if is_constant:
-            constant[num_bytes, leaf] = code
-        return code
-
-    def leads() -> Iterator[tuple[int, int | None]]:
-        for byte in range(0xC2, 0xE0):
-            yield byte, below((byte & 0x1F) << 6, 1)
-        for byte in range(0xE0, 0xF0):
-            yield byte, below_long((byte & 0x0F) << 12, 2, 0x800)
-        for byte in range(0xF0, 0xF5):
-            yield byte, below_long((byte & 0x07) << 18, 3, 0x10000)
-
-    def below_long(low: int, num_bytes: int, least: int) -> int | None:
-        """As `below`, without characters under `least`, which have a shorter form."""
-        if low >= least:
-            return below(low, num_bytes)
-        part = 1 << 6 * (num_bytes - 1)
-        return add(
-            (0x80 + i, below(low + i * part, num_bytes - 1) if low + i * part >= least else None)
-            for i in range(64)
-        )
-
-    root = add(leads())
-    assert root is not None
-    if root != len(nodes) - 1:  # never shared: only roots read lead bytes
-        raise AssertionError("a root stands inside a character")
-    return nodes
 
 
 def _unique_rows(rows: Ints) -> tuple[Ints, Ints]:
