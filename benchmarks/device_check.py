@@ -84,9 +84,9 @@ def plan(args: argparse.Namespace) -> list[Part]:
     first, *others = engines
     return [
         Part(45, alone),
-        Part(150, first),
-        Part(35, [Step("logprobs", "logprobs", {"model": parity})]),
-        *(Part(100, steps) for steps in others),
+        Part(60, [Step("logprobs", "logprobs", {"model": parity})]),
+        Part(135, first),
+        *(Part(90, steps) for steps in others),
     ]
 
 

@@ -28,7 +28,7 @@ class Job:
         page_size: S.
         context: tokens of the longest sequence.
         kv_tokens: K/V pool; 0 takes what the weights leave.
-        num_layers: layers compiled; 0 is all. Memory is reckoned for all.
+        num_layers: layers compiled, of a "kernel" one; 0 is all. Memory is reckoned for all.
         dtype: of weights, activations and K/V.
         heads: (H, K, D) of a "kernel" that are not the preset's; empty takes the preset's.
         tile: settings of the kernel that differ from its defaults.

@@ -83,12 +83,15 @@ def _topology(job: Job, target: Target) -> dict[str, Any]:
 
 
 def _check(job: Job, target: Target, devices: list[Any], dump: Path) -> dict[str, Any]:
-    whole = sharding.fit_config(load_preset(job.model).config, job.tensor)
-    layers = min(job.num_layers or whole.num_layers, whole.num_layers)
-    config = dataclasses.replace(whole, num_layers=layers)
+    asked = load_preset(job.model).config
     if job.heads:
         H, K, D = job.heads
-        config = dataclasses.replace(config, num_heads=H, num_kv_heads=K, head_dim=D)
+        asked = dataclasses.replace(asked, num_heads=H, num_kv_heads=K, head_dim=D)
+    whole = sharding.fit_config(asked, job.tensor)
+    layers = min(job.num_layers or whole.num_layers, whole.num_layers)
+    if job.step == "kernel":
+        layers = 1
+    config = dataclasses.replace(whole, num_layers=layers)
     mesh = Mesh(np.array(devices[: job.tensor]), (sharding.TENSOR,))
     room = target.memory_bytes * target.usable_memory
     weights_bytes = _bytes_a_device(abstract_weights(whole, mesh, job.dtype))

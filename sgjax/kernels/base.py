@@ -47,8 +47,8 @@ class Attention(Protocol):
             q: f[T, H, D] rotated queries, not yet scaled.
             k: f[T, K, D] rotated keys of the new tokens.
             v: f[T, K, D] values of the new tokens.
-            k_pool: [N * S, W] keys of one layer.
-            v_pool: [N * S, W] values of one layer.
+            k_pool: [N * S, width] keys of one layer.
+            v_pool: [N * S, width] values of one layer.
             layout: where the tokens belong.
 
         Returns:

@@ -180,8 +180,8 @@ class KVCache:
     copies the pool through float32.
 
     Attributes:
-        k: L arrays [N * S, W], one row a slot: K * D elements, and what `storage.row_width` adds.
-        v: L arrays [N * S, W].
+        k: L arrays [N * S, width], a row for each slot; see `storage.row_width`.
+        v: L arrays [N * S, width].
     """
 
     k: tuple[jax.Array, ...]

@@ -12,14 +12,12 @@ import numpy as np
 
 from sgjax.kernels import ragged, storage
 from sgjax.kernels.batch import Layout
+from sgjax.kernels.ragged import EMPTY
 
 Part = tuple[jax.Array, jax.Array]
 """Outputs and log-sum-exps over a part of the context."""
 
 Carry = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-
-NEGATIVE = -1e30
-"""Stands for minus infinity where infinity minus infinity could arise."""
 
 MAX_BUNDLE, MAX_BUNDLE_ROWS = 4, 10
 """Kv heads, and their query heads, worth doing as one product for a single query token."""
@@ -145,7 +143,7 @@ class CpuAttention:
             keys, axes = self._gather(k_pool, ids, W)
             vals, _ = self._gather(v_pool, ids, W)
             scores = _einsum(f"amw,{axes}->amc", rows, keys.astype(q.dtype))
-            scores = jnp.where(c * C + jnp.arange(C) < row_limits, scores, NEGATIVE)
+            scores = jnp.where(c * C + jnp.arange(C) < row_limits, scores, EMPTY)
             # A query that sees no key at all gets equal weights here; it is zeroed at the end.
             new_top = jnp.maximum(top, scores.max(axis=-1))
             probs = jnp.exp(scores - new_top[..., None])
@@ -157,13 +155,13 @@ class CpuAttention:
         trips = -(-jnp.max(limits) // C)
         start = (
             jnp.zeros((), jnp.int32),
-            jnp.full((A, M), NEGATIVE, jnp.float32),
+            jnp.full((A, M), EMPTY, jnp.float32),
             jnp.zeros((A, M), jnp.float32),
             jnp.zeros((A, M, W), jnp.float32),
         )
         _, top, total, acc = jax.lax.while_loop(lambda carry: carry[0] < trips, chunk, start)
         out = jnp.where(row_limits > 0, acc / total[..., None], 0)
-        lse = jnp.where(row_limits[..., 0] > 0, top + jnp.log(total), ragged.EMPTY)
+        lse = jnp.where(row_limits[..., 0] > 0, top + jnp.log(total), EMPTY)
         lse = lse.reshape(B, K // bundle, Q, bundle, G)
         return _collect(out, q.shape, bundle), jnp.moveaxis(lse, 1, 2).reshape(B, Q, K, G)
 

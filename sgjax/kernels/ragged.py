@@ -17,7 +17,7 @@ from sgjax.kernels import storage
 from sgjax.kernels.batch import Layout
 
 EMPTY = -1e30
-"""Log-sum-exp of nothing; minus infinity would give NaN where nothing meets nothing."""
+"""Score and log-sum-exp of nothing; minus infinity would give NaN where nothing meets nothing."""
 
 
 @flax.struct.dataclass
@@ -51,7 +51,7 @@ class Kernel(Protocol):
         Args:
             tiles: the queries.
             table: i32[B, P] pages.
-            k_pool, v_pool: [N * S, W].
+            k_pool, v_pool: [N * S, width].
         """
         ...
 

@@ -35,7 +35,7 @@ def pool_dtype(dtype: str, platform: str) -> str:
 
 
 def row_width(kv_size: int, platform: str, devices: int = 1) -> int:
-    """Return W, the elements of a row of the pool.
+    """Return the elements of a row of the pool.
 
     Args:
         kv_size: K * D, of all devices.
@@ -47,7 +47,7 @@ def row_width(kv_size: int, platform: str, devices: int = 1) -> int:
 
 
 def write(pool: jax.Array, new: jax.Array, slots: jax.Array) -> jax.Array:
-    """Return the pool [N * S, W] with new f[T, K, D] at slots i32[T].
+    """Return the pool [N * S, width] with new f[T, K, D] at slots i32[T].
 
     Slots of real tokens are distinct; padding all goes to slot 0, whose content is arbitrary.
     """
@@ -59,7 +59,7 @@ def write(pool: jax.Array, new: jax.Array, slots: jax.Array) -> jax.Array:
 
 
 def heads(rows: jax.Array, num_heads: int, head_dim: int) -> jax.Array:
-    """Return rows [..., W] of a pool as the keys or values f[..., K, D] they hold."""
+    """Return rows [..., width] of a pool as the keys or values f[..., K, D] they hold."""
     used = values(rows[..., : num_heads * head_dim])
     return used.reshape(*rows.shape[:-1], num_heads, head_dim)
 

@@ -57,7 +57,7 @@ RULES = {"vocab": TENSOR, "heads": TENSOR, "kv_heads": TENSOR, "ffn": TENSOR}
 
 REPLICATED: PartitionSpec = PartitionSpec()  # type: ignore[no-untyped-call]
 POOL: PartitionSpec = PartitionSpec(None, TENSOR)  # type: ignore[no-untyped-call]
-"""How a layer's K/V pool [N * S, W] is split: whole heads."""
+"""How a layer's K/V pool [N * S, width] is split: whole heads."""
 HEADS: PartitionSpec = PartitionSpec(None, TENSOR, None)  # type: ignore[no-untyped-call]
 """How queries, keys and values [T, H, D] are."""
 
