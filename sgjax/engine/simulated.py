@@ -95,22 +95,11 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
     tokenizer = _tokenizer(spec.tokenizer, spec.vocab_size)
     kv_dtype = config.kv_dtype or config.dtype
     simulator = build_simulator(spec, model, tokenizer, config.dtype, kv_dtype, config.seed)
-    kv_tokens = config.kv_tokens or simulator.kv_tokens
-    if kv_tokens > simulator.kv_tokens:
-        raise ConfigError(
-            f"kv_tokens={kv_tokens}, but beside the weights {spec.hardware} holds "
-            f"{simulator.kv_tokens}; lower it, or leave it out to take them all"
-        )
-    context = config.max_context_len or model.max_position
-    if context > model.max_position:
-        raise ConfigError(
-            f"max_context_len={context} is beyond the model's {model.max_position} tokens; lower it"
-        )
     config = dataclasses.replace(
         config,
         kv_dtype=kv_dtype,
-        kv_tokens=whole_pages(config, kv_tokens),
-        max_context_len=context,
+        kv_tokens=_kv_tokens(config, spec.hardware, simulator.kv_tokens),
+        max_context_len=_context_len(config, model),
     )
     pages = build_pages(config)
     executor = simulator.executor
@@ -140,6 +129,25 @@ def build_simulated(config: EngineConfig, spec: SimSpec) -> SimulatedParts:
     return SimulatedParts(
         config, model, tokenizer, pages, scheduler, grammars, kernels, loop, loop, simulator
     )
+
+
+def _kv_tokens(config: EngineConfig, hardware: str, fitting: int) -> int:
+    kv_tokens = config.kv_tokens or fitting
+    if kv_tokens > fitting:
+        raise ConfigError(
+            f"kv_tokens={kv_tokens}, but beside the weights {hardware} holds {fitting}; lower it, "
+            "or leave it out to take them all"
+        )
+    return whole_pages(config, kv_tokens)
+
+
+def _context_len(config: EngineConfig, model: ModelConfig) -> int:
+    context = config.max_context_len or model.max_position
+    if context > model.max_position:
+        raise ConfigError(
+            f"max_context_len={context} is beyond the model's {model.max_position} tokens; lower it"
+        )
+    return context
 
 
 def _architecture(model: str) -> ModelConfig:

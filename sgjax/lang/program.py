@@ -113,7 +113,7 @@ class Program:
         return self.mailbox.is_open
 
     def wait(self, future: "Future[Any]") -> Any:
-        """Block until a future has a result, which what is asked for here may bring."""
+        """Block until something is there that this program brings."""
         if future.done():
             return future.result()
         with self.mailbox.blocking():
