@@ -36,6 +36,7 @@ WITHOUT_ONE_NUMBER = {(Reference, "values"), (Range, "range"), (SimSpec, "consta
 MAY_BE_0 = {
     "seed", "seeds", "keep", "slack_tokens", "max_wait_s", "hold_s", "k", "output_weight",
     "floor", "max_padding", "settle_s", "compile_s", "mask_s", "pause_s", "tokenize_s",
+    "call_s", "token_s", "forced_s", "further_passes",
     "collect_every_s", "sigma", "max_whitespace", "warmup", "DistortionWorkload.samples",
     "demonstrations", "labelled", "prefix", "shots", "examples", "temperature", "mean_within",
     "bars_within", "bars_share", "min_share", "max_lead",
