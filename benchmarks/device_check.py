@@ -161,7 +161,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     for axes in (left, middle, right):
         axes.set_ylim(bottom=0)
     missing = len(results.get("failed", [])) + len(results.get("left out", []))
-    title = results.get("device", "no device")
+    title = results.get("device", "device unknown")
     figure.suptitle(title + (f", {missing} steps missing" if missing else ""))
     figure.tight_layout()
     figure.savefig(path, dpi=150)
