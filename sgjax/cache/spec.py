@@ -135,14 +135,18 @@ class NextUseSpec:
 
 @dataclass(frozen=True)
 class RandomizedSpec:
-    """Evict at random among what was not used in the present phase."""
+    """Evict at random among what was not used in the present phase.
+
+    Attributes:
+        seed: of the choice; None takes the engine's, which an experiment varies.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
     type: Literal["randomized"] = "randomized"
-    seed: int = 0
+    seed: int | None = 0
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
+        if self.seed is not None and self.seed < 0:
             raise ConfigError(f"seed={self.seed} is negative; allowed: 0 or more")
 
 
@@ -173,15 +177,18 @@ EvictionSpec = Annotated[
 ]
 
 
-def build_cache(cache: CacheSpec, eviction: EvictionSpec, pool: PagePool) -> PrefixCache:
+def build_cache(
+    cache: CacheSpec, eviction: EvictionSpec, pool: PagePool, engine_seed: int = 0
+) -> PrefixCache:
     """Build the cache that a configuration describes.
 
     Args:
         cache: which cache.
         eviction: the order in which it gives up what nobody uses.
         pool: the pages.
+        engine_seed: of a random order that has no seed of its own.
     """
-    order = build_order(eviction)
+    order = build_order(eviction, engine_seed)
     match cache:
         case NoCacheSpec():
             return NoCache(pool.page_size)
@@ -201,8 +208,8 @@ def _taking(takes: Takes, tree: PrefixCache) -> PrefixCache:
     return FinishedCache(tree) if takes == "finished" else tree
 
 
-def build_order(eviction: EvictionSpec) -> EvictionOrder:
-    """Build the eviction order that a configuration describes."""
+def build_order(eviction: EvictionSpec, engine_seed: int = 0) -> EvictionOrder:
+    """Build the eviction order that a configuration describes; see `build_cache`."""
     match eviction:
         case LruSpec():
             return LeastRecentlyUsed()
@@ -213,7 +220,7 @@ def build_order(eviction: EvictionSpec) -> EvictionOrder:
         case NextUseSpec():
             return QueueNextUse()
         case RandomizedSpec(seed=seed):
-            return RandomizedMarking(seed)
+            return RandomizedMarking(engine_seed if seed is None else seed)
         case TlruSpec(slack_tokens=slack_tokens):
             return TailOptimized(slack_tokens)
         case PythonSpec():

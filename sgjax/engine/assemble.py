@@ -35,7 +35,7 @@ def build_pages(config: EngineConfig) -> PageKeeper:
     """
     assert config.kv_tokens is not None
     pool = PagePool(1 + config.kv_tokens // config.page_size, config.page_size)
-    return PageKeeper(pool, build_cache(config.cache, config.eviction, pool))
+    return PageKeeper(pool, build_cache(config.cache, config.eviction, pool, config.seed))
 
 
 def build_scheduler(
@@ -65,7 +65,7 @@ def build_scheduler(
     return Scheduler(
         pages=pages,
         strategies=Strategies(
-            policy=build_policy(config.policy),
+            policy=build_policy(config.policy, config.seed),
             siblings=build_siblings(config.siblings),
             composition=build_composition(config.composition),
             growth=build_growth(config.growth),

@@ -45,18 +45,18 @@ class RandomSpec:
     """A random order, fixed by `seed`.
 
     Attributes:
-        seed: of the order.
+        seed: of the order; None takes the engine's, which an experiment varies.
         anew: shuffle the queue at each look, as SGLang's first release did
             (`get_priority_queue` in its scheduler.py), instead of once.
     """
 
     __pydantic_config__ = FORBID_EXTRA
     type: Literal["random"] = "random"
-    seed: int = 0
+    seed: int | None = 0
     anew: bool = False
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
+        if self.seed is not None and self.seed < 0:
             raise ConfigError(f"seed={self.seed} is negative; allowed: 0 or more")
 
 
@@ -301,13 +301,13 @@ def build_growth(spec: GrowthSpec) -> AdaptiveGrowth:
     )
 
 
-def build_policy(spec: PolicySpec) -> Policy:
-    """Return the policy an object describes."""
+def build_policy(spec: PolicySpec, engine_seed: int = 0) -> Policy:
+    """Return the policy an object describes; one without a seed takes the engine's."""
     match spec:
         case FcfsSpec():
             return Fcfs()
         case RandomSpec(seed=seed, anew=anew):
-            return RandomOrder(seed, anew)
+            return RandomOrder(engine_seed if seed is None else seed, anew)
         case LpmSpec():
             return LongestPrefixMatch()
         case DfsWeightSpec():

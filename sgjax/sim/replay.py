@@ -150,14 +150,14 @@ def replay(
     cache: PrefixCache = (
         RadixTree(pool, order)
         if order is not None
-        else build_cache(config.cache, config.eviction, pool)
+        else build_cache(config.cache, config.eviction, pool, config.seed)
     )
     pages = PageKeeper(pool, cache)
     executor = SimExecutor(lambda seq: ANSWER, cost)
     scheduler = Scheduler(
         pages=pages,
         strategies=Strategies(
-            policy=policy or build_policy(config.policy),
+            policy=policy or build_policy(config.policy, config.seed),
             siblings=build_siblings(config.siblings),
             composition=build_composition(config.composition),
             growth=build_growth(config.growth),

@@ -120,6 +120,22 @@ def test_tokens_are_counted_by_the_vocabulary_of_a_folder(tmp_path) -> None:
     assert 1 < counts[0] < counts[1] == len("the quick brown fox")
 
 
+@pytest.mark.parametrize("strategy", ["policy", "eviction"])
+def test_a_random_strategy_without_a_seed_takes_the_engines(make, strategy) -> None:
+    kind = {"policy": "random", "eviction": "randomized"}[strategy]
+    prompts = [[100 * (i % 7) + j for j in range(60)] + [i] for i in range(60)]
+
+    def hits(seed, engine_seed):
+        own = {"policy": {"type": "fcfs"}, strategy: {"type": kind, "seed": seed}}
+        engine = make(**own, seed=engine_seed, kv_tokens=256, max_running=1)
+        engine.generate(input_ids=prompts, sampling_params={"max_new_tokens": 2})
+        return engine.get_server_info()["cached_tokens"]
+
+    assert hits(None, 1) == hits(1, 0) == hits(1, 1)
+    assert len({hits(None, seed) for seed in range(4)}) > 1
+    assert len({hits(0, seed) for seed in range(4)}) == 1
+
+
 def test_a_vocabulary_that_cannot_be_cut_is_refused(make, tmp_path) -> None:
     golden = Path(__file__).parents[1] / "golden" / "tokens" / "sentencepiece.model"
     shutil.copy(golden, tmp_path / "tokenizer.model")
