@@ -61,9 +61,9 @@ def _on_runs(experiment: Experiment, runs: dict[tuple[str, str], list[Record]]) 
                 )
             if group and not consistent(group):
                 yield f"{workload}, {variant}: answers differ between runs of one seed."
-        yield from _on_known_prompts(
-            workload, [r for (name, _), group in runs.items() if name == workload for r in group]
-        )
+        own = [group for (name, _), group in runs.items() if name == workload]
+        yield from _on_seeds(workload, own, experiment.metrics)
+        yield from _on_known_prompts(workload, [r for group in own for r in group])
 
 
 def _on_judging_anew(as_run: Mapping[str, Any], changed: Shown | None) -> Iterable[str]:
@@ -76,6 +76,16 @@ def _on_judging_anew(as_run: Mapping[str, Any], changed: Shown | None) -> Iterab
             f"The runs are older than {', '.join(judged)} of the file, and are judged as it stood "
             f"at {changed.since}" + "".join(f"; {said}" for said in gone + new) + "."
         )
+
+
+def _on_seeds(
+    workload: str, groups: Sequence[Sequence[Record]], metrics: Sequence[str]
+) -> Iterable[str]:
+    """Say where several seeds are one run, so that no spread is no certainty."""
+    seeds = {r.seed for group in groups for r in group}
+    shown = [{tuple(r.metrics.get(name) for name in metrics) for r in group} for group in groups]
+    if len(seeds) > 1 and all(len(different) <= 1 for different in shown):
+        yield f"{workload}: nothing in it depends on the seed; the {len(seeds)} seeds are one run."
 
 
 def _on_known_prompts(workload: str, records: list[Record]) -> Iterable[str]:

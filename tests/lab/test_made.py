@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from sgjax.lab.campaign import run_all
@@ -106,3 +107,11 @@ def test_a_file_without_a_short_form_is_run_in_full_also_when_asked_to_be_quick(
     assert not has_short_form(file)
     file.write_text(FILE + "quick: {workloads.mmlu.num_questions: 2}")
     assert has_short_form(file)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.1])
+def test_seeds_that_change_nothing_are_said_to_be_one_run(spread):
+    arms = summarise_arms(made_up(DATA, spread=spread))
+    said = [remark for arm in arms for remark in arm.remarks if "depends on the seed" in remark]
+    one = "mmlu: nothing in it depends on the seed; the 2 seeds are one run."
+    assert said == ([] if spread else [one, one])
