@@ -1,6 +1,7 @@
 """Who may import whom (architecture section 3), read from the source; and host code without jax."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,9 +59,15 @@ HOST_MODULES = {
     "engine.engine",
     "engine.exact",
     "engine.front",
+    "engine.inputs",
+    "engine.loop",
     "engine.parts",
+    "engine.results",
+    "engine.runs",
     "engine.simulated",
+    "lang.backends.local",
     "models.config",
+    "models.gguf_file",
     "models.presets",
     "models.pull",
     "serve.router",
@@ -127,6 +134,14 @@ def test_a_module_imports_only_what_its_layer_may(module):
             assert unit(other) in ALLOWED[mine], f"{path}:{line} imports {name}"
         if is_host(module):
             assert name.split(".")[0] not in JAX, f"{path}:{line}: host code imports {name}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module or "sgjax")
+def test_a_module_that_calls_itself_host_code_is_held_to_it(module):
+    said = ast.get_docstring(ast.parse(MODULES[module].read_text(encoding="utf-8"))) or ""
+    assert is_host(module) or not re.search(r"\bHOST\b|\bno jax\b", said), (
+        f"{module} says that it is host code; add it to HOST_MODULES"
+    )
 
 
 def test_the_walk_sees_imports_inside_functions_but_not_those_for_type_checkers(tmp_path):
