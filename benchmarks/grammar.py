@@ -35,6 +35,7 @@ from sgjax.fsm.vocabulary import Vocabulary, unpack_ids
 from sgjax.models.gguf_file import GgufFile
 from sgjax.models.pull import default_cache_dir
 from sgjax.schedule import SchedulerStats, Sequence
+from sgjax.schedule.entrance import Open
 from sgjax.sim import SimExecutor, linear_cost
 from sgjax.tokens.base import Tokenizer
 from sgjax.tokens.gguf import tokenizer_from_gguf
@@ -280,7 +281,7 @@ def write(
     config = EngineConfig(model="", kv_tokens=4096, max_context_len=2048, token_budget=2048)
     executor = SimExecutor(say, linear_cost(0.0, 0.0))
     scheduler = build_scheduler(
-        config, build_pages(config), tokenizer, tokenizer.vocab_size, executor.now, mode
+        config, build_pages(config), tokenizer, tokenizer.vocab_size, executor.now, mode, Open()
     )
     params = SamplingParams(max_new_tokens=1024)
     scheduler.add(Request("r", (canonical[0],), params, constraint=constraint), grammar)
