@@ -9,7 +9,6 @@ from collections.abc import Callable
 from sgjax.cache import PagePool, build_cache
 from sgjax.engine.config import BLOCK_TOKENS, EngineConfig
 from sgjax.fsm.jump import JumpMode
-from sgjax.models.config import ModelConfig
 from sgjax.schedule import (
     Entrance,
     LeastProgress,
@@ -93,14 +92,3 @@ def build_scheduler(
 def whole_pages(config: EngineConfig, kv_tokens: int) -> int:
     """Return a pool's size in tokens, rounded up to whole pages."""
     return -(-kv_tokens // config.page_size) * config.page_size
-
-
-def page_bytes(config: EngineConfig, model: ModelConfig) -> int:
-    """Return the bytes of K and V that a page holds, over all layers.
-
-    Args:
-        config: with `kv_dtype` resolved.
-        model: the architecture.
-    """
-    assert config.kv_dtype is not None
-    return config.page_size * model.kv_bytes_per_token(config.kv_dtype)

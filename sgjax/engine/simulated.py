@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from sgjax.engine.assemble import build_pages, build_scheduler, page_bytes, whole_pages
+from sgjax.engine.assemble import build_pages, build_scheduler, whole_pages
 from sgjax.engine.config import EngineConfig, MeshSpec
 from sgjax.engine.loop import EngineLoop
 from sgjax.engine.parts import Parts
@@ -51,7 +51,7 @@ class SimulatedParts(Parts):
             "executor": self.simulator.executor.kind,
             "clock_s": self.simulator.executor.now(),
             "attention": "none",
-            "page_bytes": page_bytes(self.config, self.model),
+            "page_bytes": self.config.page_size * self.simulator.token_bytes,
             "versions": {"numpy": metadata.version("numpy")},
             "compilations": 0,
             "shapes": [],

@@ -94,6 +94,7 @@ class Simulator:
         entrance: what requests pass before they wait.
         cost: what a step of decoding costs there, for macro-steps; None where calls cost more.
         hardware: what is simulated.
+        token_bytes: what K and V of a token take.
         kv_tokens: tokens of K/V that fit beside the weights.
     """
 
@@ -101,6 +102,7 @@ class Simulator:
     entrance: TokenizerAndPause
     cost: Roofline | None
     hardware: Hardware
+    token_bytes: int
     kv_tokens: int
 
 
@@ -122,6 +124,7 @@ def build_simulator(
     """
     hardware = with_constants(load_hardware(spec.hardware), spec.constants)
     roofline = Roofline(model, hardware, dtype, kv_dtype, spec.tensor, spec.pads)
+    token_bytes = hardware.token_bytes(model, kv_dtype, spec.tensor)
     fitting = fitting_kv_tokens(model, hardware, dtype, kv_dtype, spec.tensor)
     script = keep_constraints(speak(tokenizer, spec.lengths, seed), tokenizer, seed)
     cost: Cost = roofline
@@ -132,4 +135,5 @@ def build_simulator(
         cost = CallCost(cost, roofline, spec.calls)
     executor = SimExecutor(script, cost)
     entrance = TokenizerAndPause(executor, spec.tokenize_s, spec.pause_s, spec.calls)
-    return Simulator(executor, entrance, roofline if is_plain else None, hardware, fitting)
+    macro = roofline if is_plain else None
+    return Simulator(executor, entrance, macro, hardware, token_bytes, fitting)

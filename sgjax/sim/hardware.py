@@ -1,7 +1,7 @@
 """Hardware: what the cost model knows of a device, from configs/hardware.
 
-HOST. Imports errors, typed and shipped. The YAML files give a public source for each constant that
-has one; the others are free and are marked so there.
+HOST. Imports errors, typed, shipped and models.config. The YAML files give a public source for
+each constant that has one; the others are free and are marked so there.
 """
 
 import math
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from sgjax.errors import ConfigError
+from sgjax.models.config import ModelConfig
 from sgjax.shipped import shipped
 from sgjax.typed import FORBID_EXTRA, load_yaml, nearest, validate
 
@@ -29,6 +30,8 @@ class Hardware:
         step_s: a step's fixed cost: launches, host, sampling.
         layer_s: the same for each layer.
         link_s: latency of one collective.
+        kv_lanes: a device keeps its keys of a token, and its values, in whole runs of so many
+            elements.
     """
 
     __pydantic_config__ = FORBID_EXTRA
@@ -43,6 +46,7 @@ class Hardware:
     step_s: float
     layer_s: float
     link_s: float
+    kv_lanes: int = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -55,6 +59,20 @@ class Hardware:
         for name in ("usable_memory", "matmul_efficiency", "memory_efficiency"):
             if not 0 < getattr(self, name) <= 1:
                 raise ConfigError(f"hardware: {name}={getattr(self, name)}; it must be in (0, 1]")
+        if self.kv_lanes < 1:
+            raise ConfigError(f"hardware: kv_lanes={self.kv_lanes}; it must be 1 or more")
+
+    def token_bytes(self, model: ModelConfig, kv_dtype: str, tensor: int = 1) -> int:
+        """Return the bytes that K and V of one token take over all layers and devices.
+
+        Args:
+            model: the architecture.
+            kv_dtype: "float32" or "bfloat16".
+            tensor: devices that heads are split over.
+        """
+        grain = tensor * self.kv_lanes
+        row = -(-model.kv_size // grain) * grain
+        return model.kv_bytes_per_token(kv_dtype) // model.kv_size * row
 
 
 def hardware_names() -> list[str]:

@@ -89,7 +89,7 @@ class Roofline:
         self._expert_weights = 3 * E * model.ffn_size
         self._head_weights = E * model.vocab_size
         self._pair_flops = 4 * model.q_size * model.num_layers
-        self._kv_bytes = model.kv_bytes_per_token(kv_dtype)
+        self._kv_bytes = hardware.token_bytes(model, kv_dtype, tensor)
         self._flops = hardware.matmul_flops * hardware.matmul_efficiency * tensor
         self._bandwidth = hardware.memory_bytes_per_s * hardware.memory_efficiency * tensor
         self._fixed_s = hardware.step_s + model.num_layers * hardware.layer_s
@@ -149,7 +149,7 @@ def fitting_kv_tokens(
     """
     room = hardware.memory_bytes * hardware.usable_memory * tensor
     room -= model.param_count * DTYPE_BYTES[dtype]
-    tokens = int(room // model.kv_bytes_per_token(kv_dtype))
+    tokens = int(room // hardware.token_bytes(model, kv_dtype, tensor))
     if tokens < 1:
         raise ConfigError(
             f"the model's weights ({model.param_count * DTYPE_BYTES[dtype] / 1e9:.1f} GB) do not "

@@ -139,3 +139,15 @@ def test_padded_prompts_cost_the_products_of_the_longest():
     assert Work.of(plan, pads=True) == dataclasses.replace(Work.of(plan), tokens=600)
     plan = Plan(2, tuple(decodes), 2)
     assert Work.of(plan, pads=True) == Work.of(plan)
+
+
+def test_a_tpu_keeps_rows_in_whole_lanes():
+    smollm2 = load_preset("smollm2-135m").config  # 192 elements a row, of three heads
+    assert load_hardware("a10g").token_bytes(smollm2, "bfloat16") == 30 * 2 * 192 * 2
+    assert load_hardware("v5e").token_bytes(smollm2, "bfloat16") == 30 * 2 * 256 * 2
+    assert load_hardware("v5e").token_bytes(smollm2, "bfloat16", tensor=3) == 30 * 2 * 384 * 2
+    assert load_hardware("v5e").token_bytes(LLAMA, "bfloat16") == LLAMA.kv_bytes_per_token(
+        "bfloat16"
+    )
+    with pytest.raises(ConfigError, match="kv_lanes=0; it must be 1 or more"):
+        dataclasses.replace(load_hardware("v5e"), kv_lanes=0)
