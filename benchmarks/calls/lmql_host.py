@@ -19,6 +19,9 @@ from transformers import AutoTokenizer
 
 TOKENIZER = AutoTokenizer.from_pretrained(sys.argv[1])
 WORDS = [" the", " quick", " brown", " over", " dog", " and", " on"]
+LOGITS = np.random.default_rng(0).standard_normal((len(WORDS), len(TOKENIZER))) * 3
+for _row, _word in zip(LOGITS, WORDS, strict=True):
+    _row[TOKENIZER.encode(_word, add_special_tokens=False)[-1]] = 40.0
 
 
 class InstantModel(LMTPModel):
@@ -34,10 +37,7 @@ class InstantModel(LMTPModel):
     token_s = 0.0
 
     def __init__(self, name: str, **options: Any) -> None:
-        del name, options
-        self._logits = np.random.default_rng(0).standard_normal((len(WORDS), len(TOKENIZER))) * 3
-        for row, word in zip(self._logits, WORDS, strict=True):
-            row[TOKENIZER.encode(word, add_special_tokens=False)[-1]] = 40.0
+        del name, options  # it is made anew for each query
 
     @property
     def eos_token_id(self) -> int:
@@ -52,7 +52,7 @@ class InstantModel(LMTPModel):
         InstantModel.asked.append((input_ids.shape[1], max_new_tokens))
         scores: list[Any] = []
         while True:
-            logits = self._logits[[input_ids.shape[1] % len(WORDS)] * len(input_ids)]
+            logits = LOGITS[[input_ids.shape[1] % len(WORDS)] * len(input_ids)]
             start = time.thread_time()
             if any(bias_tensor):
                 logits = logits + self.make_bias_tensor(bias_tensor, logits.shape[1])
