@@ -63,7 +63,6 @@ HOST_MODULES = {
     "engine.loop",
     "engine.parts",
     "engine.results",
-    "engine.runs",
     "engine.simulated",
     "lang.backends.local",
     "models.config",

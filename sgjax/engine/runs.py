@@ -1,7 +1,7 @@
 """Plan shared runs: which pages of the prefix tree a step attends once for several sequences.
 
-HOST, no jax arrays. Imports cache's nodes, the plan and kernels.batch. What a backend does with the
-runs is written there (`SharedRuns`); attention over disjoint ranges merges exactly, so a run
+Makes no arrays of jax. Imports cache's nodes, the plan and kernels.batch. What a backend does with
+the runs is written there (`SharedRuns`); attention over disjoint ranges merges exactly, so a run
 changes time, never the result.
 
 Example, each letter a tree node and its tokens, three decodes that end below them:
