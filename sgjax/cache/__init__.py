@@ -20,7 +20,13 @@ from sgjax.cache.orders import (
     LeastFrequentlyUsed,
     LeastRecentlyUsed,
 )
-from sgjax.cache.orders_zoo import FurthestNextUse, QueueNextUse, RandomizedMarking, TailOptimized
+from sgjax.cache.orders_zoo import (
+    AgeingFrequency,
+    FurthestNextUse,
+    QueueNextUse,
+    RandomizedMarking,
+    TailOptimized,
+)
 from sgjax.cache.pool import SCRATCH_PAGE, Owner, PagePool
 from sgjax.cache.radix import RadixNode, RadixTree
 from sgjax.cache.samples import SamplesCache
@@ -28,6 +34,7 @@ from sgjax.cache.spec import (
     CacheSpec,
     EvictionSpec,
     FifoSpec,
+    LfuAgeingSpec,
     LfuSpec,
     LruSpec,
     ManualSpec,
@@ -48,6 +55,7 @@ from sgjax.cache.variants import FinishedCache, ManualCache, NoCache, ThrottledC
 
 __all__ = [
     "SCRATCH_PAGE",
+    "AgeingFrequency",
     "CacheEvent",
     "CacheNode",
     "CacheSpec",
@@ -62,6 +70,7 @@ __all__ = [
     "Keys",
     "LeastFrequentlyUsed",
     "LeastRecentlyUsed",
+    "LfuAgeingSpec",
     "LfuSpec",
     "Listener",
     "LruSpec",

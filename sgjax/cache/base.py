@@ -65,6 +65,11 @@ class CacheNode(Protocol):
         ...
 
     @property
+    def is_pinned(self) -> bool:
+        """Return whether there is a pin at or below the node, so that it stays."""
+        ...
+
+    @property
     def parent(self) -> "CacheNode | None":
         """Return the node above, None for a root; an evicted node keeps it."""
         ...

@@ -35,6 +35,11 @@ class UsedNode(Protocol):
     num_tokens: int
 
     @property
+    def is_pinned(self) -> bool:
+        """Return whether there is a pin at or below the node."""
+        ...
+
+    @property
     def parent(self) -> CacheNode | None:
         """Return the node above."""
         ...

@@ -1,4 +1,4 @@
-"""Eviction orders from the literature after the paper: marking, tail-optimised, next use.
+"""Eviction orders from the literature: marking, tail-optimised, ageing frequency, next use.
 
 Imports orders and the standard library.
 """
@@ -75,6 +75,37 @@ class TailOptimized(EvictionOrder):
             self._longest[node.parent.id] = max(known, longest)
 
 
+class AgeingFrequency(EvictionOrder):
+    """Evict what was matched least often, but what is old counts for less and less.
+
+    What was popular once would stay for ever in `LeastFrequentlyUsed`. Here a use is worth the
+    number of matches and, on top, the worth of what was evicted last by then: whatever is not used
+    any more is overtaken in time, the sooner the more is evicted. Tokens count once as they come
+    in, so that what is never matched ages the others, too.
+
+    Source:
+        LFU with dynamic aging: Arlitt et al., Evaluating content management techniques for Web
+        proxy caches (1999).
+    """
+
+    def __init__(self) -> None:
+        self._age = 0
+        self._worth: dict[int, tuple[int, int]] = {}  # node id -> last use, worth by then
+
+    def priority(self, node: UsedNode) -> Priority:
+        """Return the worth at the last use, then its time."""
+        last_used, worth = self._worth.get(node.id, (-1, 0))
+        if last_used != node.last_used:
+            worth = self._age + node.hits + 1
+            self._worth[node.id] = (node.last_used, worth)
+        return (worth, node.last_used)
+
+    def evicted(self, node: UsedNode) -> None:
+        """Let all others age."""
+        _, worth = self._worth.pop(node.id)
+        self._age = max(self._age, worth)
+
+
 class FurthestNextUse(EvictionOrder):
     """Evict what will be needed last, as far as somebody knows: Belady's rule, or a workflow's.
 
@@ -95,17 +126,21 @@ class FurthestNextUse(EvictionOrder):
 
 
 class QueueNextUse(EvictionOrder):
-    """Evict what nobody waits for, least recently used first; then what the queue will use last.
+    """Evict what nobody waits for, in another order; then what the queue will use last.
 
     LRU evicts what is about to be hit as readily as anything else (a limitation of the paper's
     cache). The queue knows who comes next, though not who comes later. What a frontend announces
     (hints) is pinned and does not go at all.
 
+    Args:
+        otherwise: the order of what nobody waits for.
+
     Source:
         Belady's rule as far as a queue can know; for agents: Pan et al., KVFlow (2025).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, otherwise: EvictionOrder) -> None:
+        self._otherwise = otherwise
         self._next_use: NextUse = lambda node: None
 
     def foresee(self, next_use: NextUse) -> bool:
@@ -114,6 +149,11 @@ class QueueNextUse(EvictionOrder):
         return True
 
     def priority(self, node: UsedNode) -> Priority:
-        """Return (0, time of the last use), or (1, the negative of the next one)."""
+        """Return 0 and the rank in the other order, or 1 and the negative of the next use."""
+        rank = self._otherwise.priority(node)  # it hears of every use
         following = self._next_use(node)
-        return (0, node.last_used) if following is None else (1, *(-key for key in following))
+        return (0, *rank) if following is None else (1, *(-key for key in following))
+
+    def evicted(self, node: UsedNode) -> None:
+        """Tell the other order."""
+        self._otherwise.evicted(node)

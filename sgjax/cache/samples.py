@@ -51,6 +51,11 @@ class SharedPrompt:
         self.num_tokens = len(key)
         self.pins = 0
 
+    @property
+    def is_pinned(self) -> bool:
+        """Return whether it has a pin."""
+        return self.pins > 0
+
 
 @final
 class SamplesCache:

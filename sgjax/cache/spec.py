@@ -5,6 +5,7 @@ Imports the rest of cache/, own and typed.
 `cache:` and `eviction:` are objects tagged by `type`; see architecture section 8.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -17,7 +18,7 @@ from sgjax.cache.orders import (
     LeastFrequentlyUsed,
     LeastRecentlyUsed,
 )
-from sgjax.cache.orders_zoo import QueueNextUse, RandomizedMarking, TailOptimized
+from sgjax.cache.orders_zoo import AgeingFrequency, QueueNextUse, RandomizedMarking, TailOptimized
 from sgjax.cache.pool import PagePool
 from sgjax.cache.radix import RadixTree
 from sgjax.cache.samples import SamplesCache
@@ -126,10 +127,23 @@ class FifoSpec:
 
 
 @dataclass(frozen=True)
-class NextUseSpec:
-    """Evict what no waiting request will hit, then what the queue will hit last."""
+class LfuAgeingSpec:
+    """Evict the least often matched; what is not matched any more counts for less in time."""
 
     __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    type: Literal["lfu_ageing"] = "lfu_ageing"
+
+
+@dataclass(frozen=True)
+class NextUseSpec:
+    """Evict what no waiting request will hit, then what the queue will hit last.
+
+    Attributes:
+        otherwise: the order of what no waiting request will hit.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = FORBID_EXTRA
+    otherwise: Literal["lru", "lfu", "lfu_ageing"] = "lru"
     type: Literal["next_use"] = "next_use"
 
 
@@ -172,7 +186,14 @@ CacheSpec = Annotated[
     Field(discriminator="type"),
 ]
 EvictionSpec = Annotated[
-    LruSpec | LfuSpec | FifoSpec | NextUseSpec | RandomizedSpec | TlruSpec | PythonSpec,
+    LruSpec
+    | LfuSpec
+    | LfuAgeingSpec
+    | FifoSpec
+    | NextUseSpec
+    | RandomizedSpec
+    | TlruSpec
+    | PythonSpec,
     Field(discriminator="type"),
 ]
 
@@ -208,6 +229,13 @@ def _taking(takes: Takes, tree: PrefixCache) -> PrefixCache:
     return FinishedCache(tree) if takes == "finished" else tree
 
 
+_UNFORESEEN: dict[str, Callable[[], EvictionOrder]] = {
+    "lru": LeastRecentlyUsed,
+    "lfu": LeastFrequentlyUsed,
+    "lfu_ageing": AgeingFrequency,
+}
+
+
 def build_order(eviction: EvictionSpec, engine_seed: int = 0) -> EvictionOrder:
     """Build the eviction order that a configuration describes; see `build_cache`."""
     match eviction:
@@ -217,8 +245,10 @@ def build_order(eviction: EvictionSpec, engine_seed: int = 0) -> EvictionOrder:
             return LeastFrequentlyUsed()
         case FifoSpec():
             return FirstInFirstOut()
-        case NextUseSpec():
-            return QueueNextUse()
+        case LfuAgeingSpec():
+            return AgeingFrequency()
+        case NextUseSpec(otherwise=otherwise):
+            return QueueNextUse(_UNFORESEEN[otherwise]())
         case RandomizedSpec(seed=seed):
             return RandomizedMarking(engine_seed if seed is None else seed)
         case TlruSpec(slack_tokens=slack_tokens):

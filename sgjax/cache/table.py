@@ -68,6 +68,11 @@ class TableEntry:
         self.hits = 0
         self.created = clock
 
+    @property
+    def is_pinned(self) -> bool:
+        """Return whether it has a pin."""
+        return self.pins > 0
+
 
 @final
 class TableCache:

@@ -45,6 +45,11 @@ class RootNode:
         self.num_tokens = 0
         self.pins = 0
 
+    @property
+    def is_pinned(self) -> bool:
+        """Return whether it has a pin."""
+        return self.pins > 0
+
 
 @final
 class NoCache:

@@ -15,6 +15,7 @@ from sgjax.schedule.checks import Limits
 from sgjax.schedule.composition import Draft
 from sgjax.schedule.hints import Hints
 from sgjax.schedule.pages import PageKeeper
+from sgjax.schedule.reserve import Candidate
 from sgjax.schedule.sequence import Sequence
 from sgjax.schedule.siblings import Deferred
 from sgjax.schedule.stats import SchedulerStats
@@ -63,7 +64,8 @@ class Admission:
         self._stats = stats
         self._now = now
         asked = pages.cache.foresee(lambda node: self._queue.next_use(node))
-        self._queue = WaitingQueue(pages.cache, policy.key, policy.tracks_prefix or asked)
+        tracks = policy.tracks_prefix or asked or look.reserve.foresees
+        self._queue = WaitingQueue(pages.cache, policy.key, tracks)
         self._deferred = Deferred()
         self._joined = 0
         self.hints = Hints(pages.cache)
@@ -193,10 +195,16 @@ class Admission:
         match = cache.match(seq.tokens.view(0, seq.match_limit))
         if not draft.takes(match.num_tokens, seq.num_tokens):
             return False
+        evictable = cache.num_evictable
         cache.pin(match.node)  # before looking at what is evictable: the match no longer is
+        own = (evictable - cache.num_evictable) * cache.page_size
         # Alone, a request may take all there is: what it cannot grow into fails only then.
         expected = growth_tokens if running else 0
-        if self._pages.missing_tokens(seq, match) + expected > self._pages.room_tokens:
+        missing = self._pages.missing_tokens(seq, match)
+        spare = self._pages.room_tokens - missing - expected
+        candidate = Candidate(match.num_tokens, own, missing, spare, self._pages.capacity_tokens)
+        reserve = self._look.reserve
+        if spare < 0 or (running and not reserve.allows(candidate, self._queue.held)):
             cache.unpin(match.node)
             return False
         self._pages.acquire(seq, match)
@@ -205,6 +213,7 @@ class Admission:
             self.hints.follower_gone(seq)
             seq.cached_tokens = min(match.num_tokens, seq.num_prompt)
             self._stats.cached_tokens += seq.cached_tokens
+            reserve.admitted(candidate)
             seq.admitted_s = self._now()
             self._policy.admitted(seq)
         return True

@@ -27,6 +27,7 @@ from sgjax.schedule.policies_zoo import (
     KLongestPrefixMatch,
     VirtualTokenCounter,
 )
+from sgjax.schedule.reserve import WorkingSet
 from sgjax.schedule.siblings import Admit, Defer, SharePlanned, Siblings
 from sgjax.schedule.strategies import Look
 from sgjax.typed import FORBID_EXTRA
@@ -264,7 +265,28 @@ class PassOverSpec:
     type: Literal["pass_over"] = "pass_over"
 
 
-AdmissionSpec = Annotated[InOrderSpec | PassOverSpec, Field(discriminator="type")]
+@dataclass(frozen=True)
+class WorkingSetSpec:
+    """In order, and a share of the room is kept for those who are here already.
+
+    What the waiting would hit counts as taken, as far as the share goes, and newcomers leave it
+    free if many requests come back for what they had computed. For policies that put the longest
+    prefix first, best with eviction `next_use`.
+
+    Attributes:
+        keep: the share, in [0, 1].
+    """
+
+    __pydantic_config__ = FORBID_EXTRA
+    keep: float = 0.6
+    type: Literal["working_set"] = "working_set"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.keep <= 1:
+            raise ConfigError(f"keep={self.keep} is not allowed; a share in [0, 1] is")
+
+
+AdmissionSpec = Annotated[InOrderSpec | PassOverSpec | WorkingSetSpec, Field(discriminator="type")]
 
 
 @dataclass(frozen=True)
@@ -353,3 +375,5 @@ def build_look(spec: AdmissionSpec) -> Look:
             return Look()
         case PassOverSpec(matches_all=matches_all, joins_at_end=joins_at_end):
             return Look(passes_over=True, matches_all=matches_all, joins_at_end=joins_at_end)
+        case WorkingSetSpec(keep=keep):
+            return Look(reserve=WorkingSet(keep))

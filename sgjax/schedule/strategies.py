@@ -10,6 +10,7 @@ from sgjax.schedule.composition import Composition
 from sgjax.schedule.entrance import Entrance, Open
 from sgjax.schedule.growth import AdaptiveGrowth
 from sgjax.schedule.policies import Policy
+from sgjax.schedule.reserve import NoReserve, Reserve
 from sgjax.schedule.retract import RetractRule
 from sgjax.schedule.siblings import Siblings
 
@@ -24,11 +25,13 @@ class Look:
             nothing is evicted before the prefixes of all who are let in are pinned.
         joins_at_end: whether whoever comes to the queue takes its end, and not the place of its
             arrival, although it was held back, or ran before.
+        reserve: what newcomers leave to others.
     """
 
     passes_over: bool = False
     matches_all: bool = False
     joins_at_end: bool = False
+    reserve: Reserve = field(default_factory=NoReserve)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ cached for it, so an event of the tree touches exactly the requests that hang th
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from sortedcontainers import SortedKeyList
@@ -89,6 +90,20 @@ class PrefixIndex:
         if leaf.parent is not None:
             firsts.append(self._first(leaf.parent.id, self._cache.first_key(leaf.key, 0)))
         return min((first for first in firsts if first is not None), default=None)
+
+    def held(self, most: float) -> int:
+        """Return the evictable tokens of edges that somebody who hangs here would hit, or `most`.
+
+        Of an edge that is cut only where it is used, nobody hangs below the beginning: not counted.
+        """
+        tokens = 0
+        for node_id in self.weights:
+            with suppress(KeyError):  # evicted since the last `stale`
+                node = self._cache.node(node_id)
+                tokens += 0 if node.is_pinned else len(node.key)
+            if tokens >= most:
+                break
+        return tokens
 
     def stale(self) -> list[Sequence]:
         """Return what the cache's changes since the last call may have moved."""
@@ -259,6 +274,14 @@ class WaitingQueue:
         """
         assert self.index is not None
         return self.index.next_use(leaf)
+
+    def held(self, most: float) -> int:
+        """Return how many evictable tokens the waiting would hit; the count may stop at `most`.
+
+        Prefixes must be tracked.
+        """
+        assert self.index is not None
+        return self.index.held(most)
 
     def refresh(self) -> None:
         """Bring `Sequence.matched` and the order up to date with the cache."""

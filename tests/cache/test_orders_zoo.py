@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from sgjax.cache import (
+    AgeingFrequency,
     FurthestNextUse,
     InsertReason,
+    LeastFrequentlyUsed,
     LeastRecentlyUsed,
+    LfuAgeingSpec,
+    NextUseSpec,
     PagePool,
+    QueueNextUse,
     RadixTree,
     RandomizedMarking,
     RandomizedSpec,
@@ -100,6 +105,69 @@ def test_tail_optimised_remembers_how_long_a_path_was():
     assert served.tree.peek(np.array([1] * 5)) == 5
 
 
+OWN = iter(range(100, 10**6))
+"""Tokens that nobody else has."""
+
+
+def popular(family, times):
+    """Return prompts that share ten tokens and end in three of their own."""
+    return [[family] * 10 + [next(OWN) for _ in range(3)] for _ in range(times)]
+
+
+def passing(times):
+    """Return prompts of ten tokens that nobody asks again."""
+    return [[next(OWN) for _ in range(10)] for _ in range(times)]
+
+
+def cached(order, prompts, family):
+    """Return how much of a family's prefix the order has kept after some prompts."""
+    served = Served(order, 40)
+    for prompt in prompts:
+        served.visit(prompt)
+    return served.tree.peek(np.array([family] * 10))
+
+
+def test_ageing_frequency_keeps_what_is_popular_through_what_passes():
+    prompts = [*popular(1, 4), *passing(4)]
+    assert cached(LeastRecentlyUsed(), prompts, 1) == 0
+    assert cached(AgeingFrequency(), prompts, 1) == 10
+
+
+def test_ageing_frequency_gives_up_what_was_popular_once():
+    prompts = [*popular(1, 20), *passing(200)]
+    assert cached(LeastFrequentlyUsed(), prompts, 1) == 10
+    assert cached(AgeingFrequency(), prompts, 1) == 0
+
+
+def test_the_more_often_it_was_used_the_later_what_was_popular_goes():
+    def survives(uses):
+        served = Served(AgeingFrequency(), 40)
+        for prompt in popular(1, uses):
+            served.visit(prompt)
+        for count in range(1000):
+            if served.tree.peek(np.array([1] * 10)) < 10:
+                return count
+            served.visit(*passing(1))
+        return 1000
+
+    lives = [survives(uses) for uses in (2, 5, 10, 20)]
+    assert lives == sorted(lives)
+    assert lives[0] < lives[-1] < 1000
+
+
+@pytest.mark.parametrize("otherwise", [LeastRecentlyUsed, LeastFrequentlyUsed, AgeingFrequency])
+@pytest.mark.parametrize("seed", range(3))
+def test_where_nobody_waits_next_use_evicts_as_its_other_order(otherwise, seed):
+    rng = random.Random(seed)
+    prompts = [p for _ in range(30) for p in (*popular(rng.randrange(4), 1), *passing(1))]
+    served = [Served(order, 40) for order in (otherwise(), QueueNextUse(otherwise()))]
+    for prompt in prompts:
+        for each in served:
+            each.visit(prompt)
+        kept = [[s.tree.peek(np.array([f] * 10)) for f in range(4)] for s in served]
+        assert kept[0] == kept[1]
+
+
 def foresight(prompts):
     """Return a clock to advance and the next use of a node's last token."""
     now = [0]
@@ -139,5 +207,8 @@ def test_foresight_lies_between_lru_and_belady(seed):
 def test_orders_come_from_yaml():
     assert isinstance(build_order(RandomizedSpec(seed=1)), RandomizedMarking)
     assert isinstance(build_order(TlruSpec(slack_tokens=5)), TailOptimized)
+    assert isinstance(build_order(LfuAgeingSpec()), AgeingFrequency)
+    for otherwise in ("lru", "lfu", "lfu_ageing"):
+        assert isinstance(build_order(NextUseSpec(otherwise)), QueueNextUse)
     with pytest.raises(ConfigError, match="slack_tokens=-1 is negative"):
         TlruSpec(slack_tokens=-1)

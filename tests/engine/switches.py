@@ -127,7 +127,11 @@ SWITCHES = {
         {"cache": {"type": "throttled", "keep": 1.0, "takes": "finished", "evicts": "leaves"}},
     ),
     "eviction lfu": Switch(more_hits, {"eviction": {"type": "lfu"}}, base=ROOMY),
+    "eviction lfu_ageing": Switch(more_hits, {"eviction": {"type": "lfu_ageing"}}, base=ROOMY),
     "eviction next_use": Switch(more_hits, {"eviction": {"type": "next_use"}}, base=ROOMY),
+    "eviction next_use, otherwise by frequency": Switch(
+        more_hits, {"eviction": {"type": "next_use", "otherwise": "lfu_ageing"}}, base=ROOMY
+    ),
     "eviction randomized": Switch(
         other_hits, {"eviction": {"type": "randomized", "seed": 1}}, base=ROOMY
     ),
@@ -175,6 +179,9 @@ SWITCHES = {
     ),
     "pass over, joining at the end": Switch(
         other_hits, {"admission": {"type": "pass_over", "joins_at_end": True}}, base=PASSING
+    ),
+    "working set": Switch(  # fewer run at once
+        more_steps, {"admission": {"type": "working_set", "keep": 1.0}}
     ),
     "growth": Switch(more_steps, {"growth": {"start": 1, "floor": 1}}, base=UNCACHED),
     "page size": Switch(

@@ -31,6 +31,7 @@ COMPOSITIONS = [{"type": "mixed"}, {"type": "prompts_first", "decode_steps": 3, 
 ADMISSIONS = [
     {"type": "in_order"},
     {"type": "pass_over"},
+    {"type": "working_set"},
     {"type": "pass_over", "matches_all": True, "joins_at_end": True},  # not with `share_planned`
 ]
 
@@ -62,7 +63,7 @@ def test_text_is_the_same_under_every_cache_policy_and_siblings(reference, switc
         kv_tokens=(ROOMY, TIGHT)[(turn + CACHES.index(cache)) % 2],
         composition=COMPOSITIONS[(turn // 2 + CACHES.index(cache)) % 2],
         admission=ADMISSIONS[
-            (turn // 3 + CACHES.index(cache)) % (2 if siblings["type"] == "share_planned" else 3)
+            (turn // 3 + CACHES.index(cache)) % (3 if siblings["type"] == "share_planned" else 4)
         ],
     )
     if cache["type"] == "none":

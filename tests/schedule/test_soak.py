@@ -29,6 +29,7 @@ from sgjax.schedule.spec import (
     PromptsFirstSpec,
     RandomSpec,
     SharePlannedSpec,
+    WorkingSetSpec,
 )
 from tests.schedule.harness import Setup
 from tests.schedule.soak import soak
@@ -58,7 +59,9 @@ SETUPS = st.builds(
             ThrottledSpec(keep=0.5),
         ]
     ),
-    eviction=st.sampled_from([LruSpec(), LfuSpec(), FifoSpec(), NextUseSpec()]),
+    eviction=st.sampled_from(
+        [LruSpec(), LfuSpec(), FifoSpec(), NextUseSpec(), NextUseSpec("lfu_ageing")]
+    ),
     page_size=st.sampled_from([1, 2, 16]),
     pages=st.sampled_from([40, 90, 300]),
     max_running=st.sampled_from([1, 3, 8]),
@@ -67,7 +70,15 @@ SETUPS = st.builds(
     composition=st.sampled_from(
         [MixedSpec(), PromptsFirstSpec(1, max_padding=5), PromptsFirstSpec(4)]
     ),
-    admission=st.sampled_from([InOrderSpec(), PassOverSpec(joins_at_end=True), ALL_MATCHED]),
+    admission=st.sampled_from(
+        [
+            InOrderSpec(),
+            PassOverSpec(joins_at_end=True),
+            ALL_MATCHED,
+            WorkingSetSpec(),
+            WorkingSetSpec(keep=1.0),
+        ]
+    ),
 ).filter(  # These two exclude each other.
     lambda setup: (setup.siblings, setup.admission) != (SharePlannedSpec(), ALL_MATCHED)
 )

@@ -98,6 +98,10 @@ class WaitingMachine(RuleBasedStateMachine):
                 node = node.parent
         assert len(hangs) == len(self.waiting)
         assert index.weights == weights
+        hit = (node for node in self._nodes() if node.id in weights and not node.is_pinned)
+        held = sum(len(node.key) for node in hit)
+        assert self.queue.held(most=100) == held
+        assert self.queue.held(most=held / 2) >= held / 2
         assert list(self.queue.in_order()) == sorted(self.waiting, key=self.policy.key)
         order = [seq.arrival for seq in self.policy.order(self.queue, 0.0)]
         assert sorted(order) == [seq.arrival for seq in self.queue.by_arrival()]

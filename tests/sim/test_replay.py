@@ -6,10 +6,17 @@ import random
 import numpy as np
 import pytest
 
-from sgjax.cache import NoCacheSpec, TreeSpec
+from sgjax.cache import NextUseSpec, NoCacheSpec, TreeSpec
 from sgjax.errors import ConfigError
 from sgjax.models.presets import load_preset
-from sgjax.schedule.spec import AgedLpmSpec, FcfsSpec, LpmSpec, PassOverSpec, PromptsFirstSpec
+from sgjax.schedule.spec import (
+    AgedLpmSpec,
+    FcfsSpec,
+    LpmSpec,
+    PassOverSpec,
+    PromptsFirstSpec,
+    WorkingSetSpec,
+)
 from sgjax.sim import Roofline, load_hardware
 from sgjax.sim.replay import ReplayConfig, replay
 from sgjax.sim.trace import Arrival, BlockTokens, read_azure, read_mooncake, tile
@@ -65,6 +72,9 @@ def assert_same(a, b):
             composition=PromptsFirstSpec(10),
             admission=PassOverSpec(matches_all=True),
         ),
+        dataclasses.replace(
+            ROOMY, kv_tokens=60_000, eviction=NextUseSpec(), admission=WorkingSetSpec()
+        ),
     ],
     ids=[
         "roomy",
@@ -76,6 +86,7 @@ def assert_same(a, b):
         "prompts first",
         "full",
         "first release",
+        "working set",
     ],
 )
 def test_macro_steps_change_nothing(config):
