@@ -1,97 +1,20 @@
 """Sequence: the one mutable per-request object, owned by the Scheduler.
 
-Imports types, tokens, fsm and cache. Executors read it while they pack a plan; nobody but the
-scheduler writes it.
+Imports types, tokens, fsm, cache and growing. Executors read it while they pack a plan; nobody but
+the scheduler writes it.
 """
 
 import copy
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sgjax.cache.base import CacheNode, Keys
 from sgjax.fsm.grammar import Grammar
+from sgjax.schedule.growing import GrowingArray
 from sgjax.tokens.detokenize import OutputText
 from sgjax.types import Request, TokenLogprob
 
-
-class TokenBuffer:
-    """A growable i64 array of token keys; appending is amortised O(1)."""
-
-    __slots__ = ("_data", "length")
-
-    def __init__(self, tokens: Keys) -> None:
-        self.length = len(tokens)
-        self._data = np.empty(max(16, self.length + 64), np.int64)
-        self._data[: self.length] = tokens
-
-    def view(self, start: int = 0, end: int | None = None) -> Keys:
-        """Return tokens [start, end) without a copy; valid until the next append."""
-        return self._data[start : self.length if end is None else end]
-
-    def __getitem__(self, index: int) -> int:
-        """Return the token at an index, which is one of them."""
-        return self._data.item(index)
-
-    def append(self, token: int) -> None:
-        """Append one token."""
-        if self.length == len(self._data):
-            self._data = np.concatenate([self._data, np.empty_like(self._data)])
-        self._data[self.length] = token
-        self.length += 1
-
-    def append_many(self, token: int, count: int) -> None:
-        """Append one token `count` times."""
-        need = self.length + count
-        if need > len(self._data):
-            grown = np.empty(max(need, 2 * len(self._data)), np.int64)
-            grown[: self.length] = self._data[: self.length]
-            self._data = grown
-        self._data[self.length : need] = token
-        self.length = need
-
-    def truncate(self, length: int) -> None:
-        """Drop all tokens from index `length` on."""
-        self.length = length
-
-
-class PageList:
-    """A growable i32 array of page ids, one per page of the sequence."""
-
-    __slots__ = ("_data", "length")
-
-    def __init__(self) -> None:
-        self.length = 0
-        self._data = np.empty(64, np.int32)
-
-    def view(self, start: int = 0, end: int | None = None) -> NDArray[np.int32]:
-        """Return pages [start, end) without a copy; valid until the next change."""
-        return self._data[start : self.length if end is None else end]
-
-    def append(self, page: int) -> None:
-        """Append one page."""
-        if self.length == len(self._data):
-            self._data = np.concatenate([self._data, np.empty_like(self._data)])
-        self._data[self.length] = page
-        self.length += 1
-
-    def extend(self, pages: NDArray[np.int32]) -> None:
-        """Append pages."""
-        need = self.length + len(pages)
-        if need > len(self._data):
-            grown = np.empty(max(need, 2 * len(self._data)), np.int32)
-            grown[: self.length] = self._data[: self.length]
-            self._data = grown
-        self._data[self.length : need] = pages
-        self.length = need
-
-    def replace_front(self, pages: NDArray[np.int32]) -> None:
-        """Overwrite the first pages, as an insert into the cache returned them."""
-        self._data[: len(pages)] = pages
-
-    def truncate(self, length: int) -> None:
-        """Drop all pages from index `length` on (the caller frees them)."""
-        self.length = length
+_NO_PAGES = np.empty(0, np.int32)
 
 
 class Sequence:
@@ -169,11 +92,11 @@ class Sequence:
         max_tokens: int,
     ) -> None:
         self.request = request
-        self.tokens = TokenBuffer(keys)
+        self.tokens = GrowingArray(keys)
         self.num_prompt = len(keys)
         self.max_tokens = max_tokens
         self.num_computed = 0
-        self.pages = PageList()
+        self.pages = GrowingArray(_NO_PAGES)
         self.shared = 0
         self.node: CacheNode | None = None
         self.output = output
@@ -202,7 +125,7 @@ class Sequence:
     def supposing(self, token: int, grammar_state: int) -> "Sequence":
         """Return a copy with one token more, to be read only; it shares all but the tokens."""
         other = copy.copy(self)
-        other.tokens = TokenBuffer(self.tokens.view())
+        other.tokens = GrowingArray(self.tokens.view())
         other.tokens.append(token)
         other.grammar_state = grammar_state
         return other
