@@ -38,7 +38,8 @@ def compile_job(job: Job, timeout_s: float = 900) -> Verdict:
             "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
             "TPU_SKIP_MDS_QUERY": "1",
             "JAX_ENABLE_COMPILATION_CACHE": "false",
-            "XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text",
+            # PTX is dumped unasked by jaxlib 0.10 alone.
+            "XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text --xla_dump_emitter_re=ptx",
         }
         worker = [
             sys.executable,
