@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 Held = Callable[[float], int]
-"""Count evictable tokens that the waiting would hit; it may stop at the given number."""
+"""Count evictable tokens that the waiting would hit; it may stop once it has so many."""
 
 
 class Candidate(NamedTuple):
@@ -86,8 +86,8 @@ class WorkingSet(Reserve):
         """Return whether what is spare covers what is kept from a request like this."""
         most = self._keep * candidate.capacity
         computed = candidate.missing / (candidate.missing + candidate.matched)
-        kept = held(most) + min(1.0, 2 * self._returning) * most
-        return candidate.spare >= computed * kept
+        left = candidate.spare / computed - min(1.0, 2 * self._returning) * most
+        return left >= most or (left >= 0 and held(most) <= left)
 
     def admitted(self, candidate: Candidate) -> None:
         """Move the mean: who comes back hits, for itself alone, at least what it still misses."""

@@ -92,9 +92,9 @@ class PrefixIndex:
         return min((first for first in firsts if first is not None), default=None)
 
     def held(self, most: float) -> int:
-        """Return the evictable tokens of edges that somebody who hangs here would hit, or `most`.
+        """Return the evictable tokens that those who hang here would hit; stop once it is `most`.
 
-        Of an edge that is cut only where it is used, nobody hangs below the beginning: not counted.
+        Whole edges count: what somebody matches of the next one, until a match cuts it, does not.
         """
         tokens = 0
         for node_id in self.weights:
@@ -276,7 +276,7 @@ class WaitingQueue:
         return self.index.next_use(leaf)
 
     def held(self, most: float) -> int:
-        """Return how many evictable tokens the waiting would hit; the count may stop at `most`.
+        """Return how many evictable tokens the waiting would hit; stop once it is `most`.
 
         Prefixes must be tracked.
         """
