@@ -32,6 +32,7 @@ def device_check(monkeypatch):
     return device_check
 
 
+@pytest.mark.slow
 def test_every_step_is_measured_and_written(tmp_path):
     found = check(tmp_path / "device.json", "--attention", "cpu", "--limit-s", "270")
     assert not {"failed", "left out"} & set(found)
