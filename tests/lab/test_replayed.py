@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -12,7 +11,7 @@ import sgjax as sgl
 from sgjax.errors import ConfigError, ProgramError
 from sgjax.lab.config import parse_experiment
 from sgjax.lab.runner import run_experiment
-from sgjax.lab.workloads import DataSource, FamiliesWorkload, TraceWorkload, replayed
+from sgjax.lab.workloads import DataSource, FamiliesWorkload, TraceWorkload
 from sgjax.lab.workloads.families import Family
 from sgjax.lab.workloads.replayed import best_eviction
 from sgjax.lang.spec import LanguageSpec
