@@ -229,26 +229,21 @@ def _taking(takes: Takes, tree: PrefixCache) -> PrefixCache:
     return FinishedCache(tree) if takes == "finished" else tree
 
 
-_UNFORESEEN: dict[str, Callable[[], EvictionOrder]] = {
+_PLAIN: dict[str, Callable[[], EvictionOrder]] = {
     "lru": LeastRecentlyUsed,
     "lfu": LeastFrequentlyUsed,
     "lfu_ageing": AgeingFrequency,
+    "fifo": FirstInFirstOut,
 }
 
 
 def build_order(eviction: EvictionSpec, engine_seed: int = 0) -> EvictionOrder:
     """Build the eviction order that a configuration describes; see `build_cache`."""
     match eviction:
-        case LruSpec():
-            return LeastRecentlyUsed()
-        case LfuSpec():
-            return LeastFrequentlyUsed()
-        case FifoSpec():
-            return FirstInFirstOut()
-        case LfuAgeingSpec():
-            return AgeingFrequency()
+        case LruSpec() | LfuSpec() | LfuAgeingSpec() | FifoSpec():
+            return _PLAIN[eviction.type]()
         case NextUseSpec(otherwise=otherwise):
-            return QueueNextUse(_UNFORESEEN[otherwise]())
+            return QueueNextUse(_PLAIN[otherwise]())
         case RandomizedSpec(seed=seed):
             return RandomizedMarking(engine_seed if seed is None else seed)
         case TlruSpec(slack_tokens=slack_tokens):
