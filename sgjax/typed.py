@@ -42,6 +42,20 @@ def validate(kind: type[T], data: object, where: str) -> T:
         raise ConfigError(f"{where}: " + "; ".join(dict.fromkeys(problems))) from None
 
 
+def refuse_negative(**values: float | None) -> None:
+    """Refuse a setting that is below 0; None is none.
+
+    Args:
+        values: settings by name.
+
+    Raises:
+        ConfigError: one is negative.
+    """
+    for name, value in values.items():
+        if value is not None and value < 0:
+            raise ConfigError(f"{name}={value} is negative; allowed: 0 or more")
+
+
 def load_yaml(path: Path) -> Any:
     """Read one YAML file.
 

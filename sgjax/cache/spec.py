@@ -26,7 +26,7 @@ from sgjax.cache.table import TableCache
 from sgjax.cache.variants import FinishedCache, ManualCache, NoCache, ThrottledCache
 from sgjax.errors import ConfigError
 from sgjax.own import PythonSpec, make_a
-from sgjax.typed import FORBID_EXTRA
+from sgjax.typed import FORBID_EXTRA, refuse_negative
 
 Takes = Literal["computed", "finished"]
 """When a tree takes a sequence's pages: as they are computed, or when it has ended."""
@@ -160,8 +160,7 @@ class RandomizedSpec:
     seed: int | None = 0
 
     def __post_init__(self) -> None:
-        if self.seed is not None and self.seed < 0:
-            raise ConfigError(f"seed={self.seed} is negative; allowed: 0 or more")
+        refuse_negative(seed=self.seed)
 
 
 @dataclass(frozen=True)
@@ -177,8 +176,7 @@ class TlruSpec:
     type: Literal["tlru"] = "tlru"
 
     def __post_init__(self) -> None:
-        if self.slack_tokens < 0:
-            raise ConfigError(f"slack_tokens={self.slack_tokens} is negative; allowed: 0 or more")
+        refuse_negative(slack_tokens=self.slack_tokens)
 
 
 CacheSpec = Annotated[

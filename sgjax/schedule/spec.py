@@ -30,7 +30,7 @@ from sgjax.schedule.policies_zoo import (
 from sgjax.schedule.reserve import WorkingSet
 from sgjax.schedule.siblings import Admit, Defer, SharePlanned, Siblings
 from sgjax.schedule.strategies import Look
-from sgjax.typed import FORBID_EXTRA
+from sgjax.typed import FORBID_EXTRA, refuse_negative
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class RandomSpec:
     anew: bool = False
 
     def __post_init__(self) -> None:
-        if self.seed is not None and self.seed < 0:
-            raise ConfigError(f"seed={self.seed} is negative; allowed: 0 or more")
+        refuse_negative(seed=self.seed)
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,7 @@ class AgedLpmSpec:
     hold_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("max_wait_s", "hold_s"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}={getattr(self, name)} is negative; allowed: 0 or more")
+        refuse_negative(max_wait_s=self.max_wait_s, hold_s=self.hold_s)
 
 
 @dataclass(frozen=True)
@@ -107,8 +104,7 @@ class KLpmSpec:
     k: int = 4
 
     def __post_init__(self) -> None:
-        if self.k < 0:
-            raise ConfigError(f"k={self.k} is negative; allowed: 0 or more")
+        refuse_negative(k=self.k)
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,7 @@ class VtcSpec:
     output_weight: float = 2.0
 
     def __post_init__(self) -> None:
-        _check_weight(self.output_weight)
+        refuse_negative(output_weight=self.output_weight)
 
 
 @dataclass(frozen=True)
@@ -143,12 +139,7 @@ class DlpmSpec:
     def __post_init__(self) -> None:
         if self.quantum < 1:
             raise ConfigError(f"quantum={self.quantum} is not allowed; it must be >= 1")
-        _check_weight(self.output_weight)
-
-
-def _check_weight(output_weight: float) -> None:
-    if output_weight < 0:
-        raise ConfigError(f"output_weight={output_weight} is negative; allowed: 0 or more")
+        refuse_negative(output_weight=self.output_weight)
 
 
 PolicySpec = Annotated[
@@ -229,8 +220,7 @@ class PromptsFirstSpec:
     def __post_init__(self) -> None:
         if self.decode_steps < 1:
             raise ConfigError(f"decode_steps={self.decode_steps} is not allowed; it must be >= 1")
-        if self.max_padding is not None and self.max_padding < 0:
-            raise ConfigError(f"max_padding={self.max_padding} is negative; allowed: 0 or more")
+        refuse_negative(max_padding=self.max_padding)
 
 
 CompositionSpec = Annotated[MixedSpec | PromptsFirstSpec, Field(discriminator="type")]

@@ -17,7 +17,7 @@ from pydantic import Field
 from sgjax.cache.base import CacheEvent, EventKind, Keys, PrefixCache
 from sgjax.errors import ConfigError
 from sgjax.schedule.policies import mix
-from sgjax.typed import FORBID_EXTRA
+from sgjax.typed import FORBID_EXTRA, refuse_negative
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ class RandomRouterSpec:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ConfigError(f"seed={self.seed} is negative; allowed: 0 or more")
+        refuse_negative(seed=self.seed)
 
 
 @dataclass(frozen=True)

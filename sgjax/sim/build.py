@@ -17,7 +17,7 @@ from sgjax.sim.masks import with_masks
 from sgjax.sim.outputs import FullLengths, Lengths, speak
 from sgjax.sim.roofline import Roofline, fitting_kv_tokens
 from sgjax.tokens.base import Tokenizer
-from sgjax.typed import FORBID_EXTRA
+from sgjax.typed import FORBID_EXTRA, refuse_negative
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,13 @@ class SimSpec:
                 f"vocab_size={self.vocab_size} is not allowed with tokenizer: bytes; name another "
                 "tokenizer, or leave it out"
             )
-        for name in ("settle_s", "compile_s", "mask_s", "pause_s", "tokenize_s"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}={getattr(self, name)} is negative; allowed: 0 or more")
+        refuse_negative(
+            settle_s=self.settle_s,
+            compile_s=self.compile_s,
+            mask_s=self.mask_s,
+            pause_s=self.pause_s,
+            tokenize_s=self.tokenize_s,
+        )
 
 
 @dataclass(frozen=True)
